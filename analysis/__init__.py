@@ -1,0 +1,1 @@
+"""Reads results and runs nothing: metrics, ranks, portability and the report."""

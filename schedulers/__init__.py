@@ -1,0 +1,1 @@
+"""The vocabulary and every scheduling decision: pure functions over arrays, numpy only."""

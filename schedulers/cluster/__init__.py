@@ -1,0 +1,1 @@
+"""Cluster policies, one idea a file: which engine takes a request."""

@@ -1,0 +1,1 @@
+"""Engine policies, one idea a file: who gets tokens inside one engine, every step."""

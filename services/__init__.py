@@ -1,0 +1,1 @@
+"""The same decisions on the wall clock: dispatcher, workers and analysis over real sockets."""

@@ -1,0 +1,1 @@
+"""The same decisions on a virtual clock: step time, engine, kernel and sweep."""
