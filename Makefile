@@ -1,0 +1,36 @@
+# Each target does all the set-up it needs; only Python 3.11 (with venv) and make must be there.
+PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13,$(shell $(p) -c 'import sys, venv; (3, 11) <= sys.version_info < (3, 14) and print("$(p)")' 2>/dev/null)))
+RUN := .venv/bin/python -m
+
+.PHONY: setup demo test test-all check bench lock clean
+
+setup: .venv/installed
+
+.venv/installed: requirements.lock pyproject.toml
+	$(if $(PYTHON),,$(error Windtunnel needs Python 3.11, 3.12 or 3.13 with the venv module. Install python3.11 and python3.11-venv, or name another: make PYTHON=/path/to/python))
+	$(PYTHON) -m venv .venv
+	$(RUN) pip install --quiet "uv>=0.5,<1"
+	.venv/bin/uv pip install --quiet --python .venv/bin/python -r requirements.lock
+	.venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --editable .
+	@touch $@
+
+demo: setup
+	.venv/bin/windtunnel demo --out out/demo
+
+check: setup
+	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
+
+test: check
+	$(RUN) pytest -q -m "not slow" -n 2
+
+test-all: check
+	$(RUN) pytest -q -n 2
+
+bench: setup
+	.venv/bin/windtunnel bench kernel
+
+lock: setup
+	.venv/bin/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --extra dev -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist out

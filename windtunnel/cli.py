@@ -1,0 +1,105 @@
+"""The command ``windtunnel``: one line a part, and a part is imported only when it is named."""
+
+import json
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from schedulers.errors import InputError
+
+PARTS = {
+    "demo": ("windtunnel.demo:demo", "Freeze, calibrate, sweep and rank in one go: start here."),
+    "traces": ("windtunnel.traces:app", "List, fetch and inspect traffic files."),
+    "windows": ("windtunnel.windows:app", "Freeze windows of a trace and verify them."),
+    "schedulers": ("windtunnel.schedulers:app", "List the policies that ship, and check your own."),
+    "profiles": ("windtunnel.profiles:app", "List step-time profiles with origin and error."),
+    "plan": ("windtunnel.sweep:plan_app", "Show what a plan would run."),
+    "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
+    "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
+    "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
+    "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),
+    "results": ("windtunnel.ranks:results_app", "Verify and export result tables."),
+    "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
+}
+"""Name of a part: where it lives and what it does."""
+
+
+class Parts(TyperGroup):
+    """The root command: knows names and one-line texts, and imports a part when it is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in PARTS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command by its name and replace the one-line stand-in by the real one."""
+        name, _, rest = super().resolve_command(ctx, args)
+        ctx.obj = {"json": "--json" in rest}
+        return name, (None if name is None else load(name)), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; say what went wrong in words, with the exit code that says it in numbers."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            complain(error, as_json=bool((ctx.obj or {}).get("json")))
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(130) from None
+
+
+def load(name: str) -> Any:
+    """Import the part ``name`` and return its command; a plain function becomes a command of its own."""
+    module, _, attribute = PARTS[name][0].partition(":")
+    part = getattr(import_module(module), attribute)
+    if not isinstance(part, typer.Typer):
+        single = typer.Typer(add_completion=False)
+        single.command(name)(part)
+        part = single
+    command = typer.main.get_command(part)
+    command.name = name
+    return command
+
+
+def complain(error: InputError, *, as_json: bool) -> None:
+    """Say on stderr what is wrong, where, and how to mend it; with ``--json`` as an object on stdout too."""
+    if as_json:
+        fields = {"what": error.what, "where": error.where, "fix": error.fix}
+        typer.echo(json.dumps({"error": fields}))
+    for title, text in (("Error", error.what), ("Where", error.where), ("Fix", error.fix)):
+        if text:
+            typer.echo(f"{title}: {text}", err=True)
+
+
+app = typer.Typer(cls=Parts, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def tell_version(wanted: bool) -> None:
+    """Print the installed version and stop, if it was asked for."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("windtunnel"))
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: windtunnel demo --out out/demo")
+def windtunnel(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A wind tunnel for LLM-serving schedulers: which rankings hold, and how many priority tiers pay."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")  # a terminal that lacks a sign shows "?", not a traceback
+    app(prog_name="windtunnel")
