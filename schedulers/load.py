@@ -1,0 +1,286 @@
+"""Find a scheduler by its name, its file or its module, and set its parameters."""
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import schedulers.cluster
+import schedulers.engine
+from schedulers.errors import InputError
+from schedulers.policy import ClusterPolicy, EnginePolicy, Param, Scheduler
+
+DEFAULT_CLUSTER = "round-robin"
+FORMS = "NAME, PATH.py:POLICY or package.module:POLICY, each may end with :parameter=value,parameter=value"
+
+Policy = EnginePolicy | ClusterPolicy
+
+_VALUES = r"(?::(?P<values>[^:+,=]+=[^:,=]+(?:,[^:+,=]+=[^:,=]+)*))?"
+_SHIPPED = re.compile(r"(?P<where>[A-Za-z0-9_-]+)" + _VALUES)
+_FILE = re.compile(r"(?P<where>[^:]+\.py)(?::(?P<object>[A-Za-z_]\w*))?" + _VALUES)
+_MODULE = re.compile(r"(?P<where>[A-Za-z_][\w.]*):(?P<object>[A-Za-z_]\w*)" + _VALUES)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class Found(NamedTuple):
+    """A policy, the module that defines it and the values of its parameters."""
+
+    policy: Policy
+    module: ModuleType
+    values: tuple[float, ...]
+
+    @property
+    def idea(self) -> str:
+        """First line of the module's docstring."""
+        lines = (self.module.__doc__ or "").strip().splitlines()
+        return lines[0] if lines else ""
+
+
+def engine_names() -> tuple[str, ...]:
+    """Return the names of the shipped engine policies: the files in schedulers/engine."""
+    return _names(schedulers.engine)
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Return the names of the shipped cluster policies: the files in schedulers/cluster."""
+    return _names(schedulers.cluster)
+
+
+def load(spec: str) -> Scheduler:
+    """Return the scheduler that ``ENGINE[:k=v,k=v][+CLUSTER[:k=v,k=v]]`` names.
+
+    Its name is the spec in canonical form: default values and the default cluster policy left out, a file's policy by
+    its own name. Raises InputError, with near names or allowed ranges, if any part is wrong.
+    """
+    left, right = _halves(spec)
+    engine, cluster = find(left), find(right or DEFAULT_CLUSTER)
+    if not isinstance(engine.policy, EnginePolicy):
+        fix = f"write ENGINE+{engine.policy.name}, e.g. fcfs-chunked+{engine.policy.name}"
+        raise InputError(
+            f"{engine.policy.name!r} is a cluster policy, an engine policy comes first", where=spec, fix=fix
+        )
+    if not isinstance(cluster.policy, ClusterPolicy):
+        fix = f"one of {', '.join(cluster_names())}"
+        raise InputError(
+            f"{cluster.policy.name!r} is an engine policy, a cluster policy follows '+'", where=spec, fix=fix
+        )
+    name, second = canonical(engine), canonical(cluster)
+    if second != DEFAULT_CLUSTER:
+        name = f"{name}+{second}"
+    return Scheduler(name, engine.policy, cluster.policy, engine.values, cluster.values)
+
+
+def find(half: str) -> Found:
+    """Return the policy that one half of a spec names, engine or cluster; raises InputError."""
+    half = half.strip()
+    match = _FILE.fullmatch(half)
+    if match:
+        module = _import_file(Path(match["where"]))
+        policy = _policy_in(module, match["object"] or "POLICY", half)
+        return Found(policy, module, values_of(policy, match["values"]))
+    match = _MODULE.fullmatch(half)
+    if match:
+        module = _import_module(match["where"], half)
+        policy = _policy_in(module, match["object"], half)
+        return Found(policy, module, values_of(policy, match["values"]))
+    match = _SHIPPED.fullmatch(half)
+    if match is None:
+        raise InputError(f"{half!r} does not name a policy", fix=FORMS)
+    module = _import_shipped(match["where"])
+    policy = _policy_in(module, "POLICY", half)
+    return Found(policy, module, values_of(policy, match["values"]))
+
+
+def values_of(policy: Policy, text: str | None) -> tuple[float, ...]:
+    """Return the values of a policy's parameters: defaults, changed by ``k=v,k=v``; raises InputError."""
+    chosen = {param.name: float(param.default) for param in policy.params}
+    ranges = {param.name: param for param in policy.params}
+    seen: set[str] = set()
+    for pair in text.split(",") if text else ():
+        name, _, value = (part.strip() for part in pair.partition("="))
+        option = f"{policy.name}:{name}"
+        if name not in ranges:
+            near = get_close_matches(name, ranges, 1)
+            known = ", ".join(f"{p.name} ({_range(p)})" for p in policy.params) or "none"
+            fix = (f"did you mean {near[0]!r}? " if near else "") + f"parameters of {policy.name}: {known}"
+            raise InputError(f"unknown parameter {name!r}", where=option, fix=fix)
+        if name in seen:
+            raise InputError(f"parameter {name!r} is set twice", where=option, fix="set it once")
+        seen.add(name)
+        chosen[name] = _number(value, ranges[name], option)
+    return tuple(chosen[param.name] for param in policy.params)
+
+
+def canonical(found: Found) -> str:
+    """Return the shortest text that names this policy with these values."""
+    changed = [
+        f"{param.name}={_short(value)}"
+        for param, value in zip(found.policy.params, found.values, strict=True)
+        if value != param.default
+    ]
+    return found.policy.name + (":" + ",".join(changed) if changed else "")
+
+
+def _number(text: str, param: Param, option: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise InputError(
+            f"{text!r} is not a number", where=option, fix=f"a number in {_range(param)}"
+        ) from None
+    if not param.low <= value <= param.high:
+        raise InputError(f"{text} is out of range", where=option, fix=f"a number in {_range(param)}")
+    return value
+
+
+def _range(param: Param) -> str:
+    return f"{_short(param.low)}..{_short(param.high)} {param.unit}".strip()
+
+
+def _short(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _names(package: ModuleType) -> tuple[str, ...]:
+    found = (info.name for info in pkgutil.iter_modules(package.__path__) if not info.name.startswith("_"))
+    return tuple(sorted(name.replace("_", "-") for name in found))
+
+
+def _halves(spec: str) -> tuple[str, str]:
+    """Split at the '+' between two policies, not at one in a number such as 1e+3 or in a path."""
+    readings = [(spec[:at], spec[at + 1 :]) for at, sign in enumerate(spec) if sign == "+"] + [(spec, "")]
+    sound = [pair for pair in readings if all(_well_formed(half) for half in pair if half or half is pair[0])]
+    if not sound or spec.endswith("+"):
+        raise InputError(
+            f"{spec!r} does not name a scheduler", fix=f"ENGINE or ENGINE+CLUSTER, where each is {FORMS}"
+        )
+    known = [pair for pair in sound if all(_exists(half) for half in pair if half)]
+    return (known or sound)[0]
+
+
+def _well_formed(half: str) -> bool:
+    return any(form.fullmatch(half.strip()) for form in (_FILE, _MODULE, _SHIPPED))
+
+
+def _exists(half: str) -> bool:
+    file, shipped = _FILE.fullmatch(half.strip()), _SHIPPED.fullmatch(half.strip())
+    if file:
+        return Path(file["where"]).is_file()
+    return shipped is None or shipped["where"] in engine_names() + cluster_names()
+
+
+def _import_shipped(name: str) -> ModuleType:
+    for package, names in ((schedulers.engine, engine_names()), (schedulers.cluster, cluster_names())):
+        if name in names:
+            return _import_module(f"{package.__name__}.{name.replace('-', '_')}", name)
+    known = engine_names() + cluster_names()
+    near = get_close_matches(name, known, 3)
+    fix = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    fix += f"engine policies: {', '.join(engine_names())}; cluster policies: {', '.join(cluster_names())}"
+    raise InputError(f"unknown policy {name!r}", fix=fix)
+
+
+def _import_module(name: str, half: str) -> ModuleType:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)  # the installed command does not search the current folder, `python -m` does
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            fix = "run where the package lies, install it, or name its file: PATH.py:POLICY"
+            raise InputError(f"there is no module {name!r}", where=half, fix=fix) from None
+        raise _broken(error, half) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(error, half) from error
+    finally:
+        sys.path.remove(here)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file under a name of its own; numba keeps its cache by the path, so the path stays."""
+    if not path.is_file():
+        near = get_close_matches(path.name, [p.name for p in _siblings(path)], 1)
+        fix = (
+            f"did you mean {str(path.parent / near[0])!r}?"
+            if near
+            else "name an existing file: PATH.py:POLICY"
+        )
+        raise InputError(f"there is no file {str(path)!r}", fix=fix)
+    path = path.resolve()
+    for package in (schedulers.engine, schedulers.cluster):
+        if str(path.parent) in map(str, package.__path__):
+            return _import_module(f"{package.__name__}.{path.stem}", str(path))
+    digest = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:12]
+    name = f"windtunnel_policy_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    origin = importlib.util.spec_from_file_location(name, path)
+    if origin is None or origin.loader is None:
+        raise InputError(f"{str(path)!r} is not a Python file", fix="name a file that ends in .py")
+    module = importlib.util.module_from_spec(origin)
+    sys.modules[name] = module
+    try:
+        origin.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _broken(error, str(path)) from error
+    return module
+
+
+def _siblings(path: Path) -> Iterator[Path]:
+    return path.parent.glob("*.py") if path.parent.is_dir() else iter(())
+
+
+def _broken(error: BaseException, source: str) -> InputError:
+    """Say what failed while importing, with the file and line of the innermost frame."""
+    where = source
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f"{error.filename}:{error.lineno}"
+    else:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+        own = [f for f in frames if f.filename != __file__]
+        if own:
+            where = f"{own[-1].filename}:{own[-1].lineno} ({own[-1].line})"
+    what = f"{source} does not import: {type(error).__name__}: {error}"
+    return InputError(what, where=where, fix="mend that line")
+
+
+def _policy_in(module: ModuleType, name: str, half: str) -> Policy:
+    source = str(getattr(module, "__file__", None) or module.__name__)
+    if not hasattr(module, name):
+        others = [
+            key for key, value in vars(module).items() if isinstance(value, EnginePolicy | ClusterPolicy)
+        ]
+        fix = f"it defines {', '.join(others)}" if others else f"define {name} = EnginePolicy(name=...)"
+        raise InputError(f"{source} has no {name!r}", where=half, fix=fix)
+    policy = getattr(module, name)
+    if not isinstance(policy, EnginePolicy | ClusterPolicy):
+        what = f"{name!r} in {source} is of type {type(policy).__name__}, not a policy"
+        raise InputError(
+            what, where=half, fix="make it an EnginePolicy or a ClusterPolicy from schedulers.policy"
+        )
+    return _checked(policy, module, source)
+
+
+def _checked(policy: Policy, module: ModuleType, source: str) -> Policy:
+    """Refuse names that could not be told apart in results or read back from a spec."""
+    if not isinstance(policy.name, str) or not _NAME.fullmatch(policy.name):
+        fix = "letters, digits, '-', '_' and '.', a letter or digit first"
+        raise InputError(f"{policy.name!r} is no name for a policy", where=source, fix=fix)
+    shipped = module.__name__.startswith(("schedulers.engine.", "schedulers.cluster."))
+    if not shipped and policy.name in engine_names() + cluster_names():
+        what = f"a policy of your own may not be called {policy.name!r}, as a shipped one is"
+        raise InputError(what, where=source, fix="give it another name: results are told apart by it")
+    for param in policy.params:
+        if not (re.fullmatch(r"[A-Za-z_]\w*", param.name) and param.low <= param.default <= param.high):
+            what = f"parameter {param.name!r} of {policy.name} has no default within its range"
+            raise InputError(what, where=source, fix=f"a default in {_range(param)} and a plain name")
+    return policy
