@@ -57,8 +57,8 @@ def cluster_names() -> tuple[str, ...]:
 def load(spec: str) -> Scheduler:
     """Return the scheduler that ``ENGINE[:k=v,k=v][+CLUSTER[:k=v,k=v]]`` names.
 
-    Its name is the spec in canonical form: default values and the default cluster policy left out, a file's policy by
-    its own name. Raises InputError, with near names or allowed ranges, if any part is wrong.
+    Its name is the spec in canonical form: default values and the default cluster policy are left out, a
+    policy from a file goes by its own name. Raises InputError with near names or the allowed range.
     """
     left, right = _halves(spec)
     engine, cluster = find(left), find(right or DEFAULT_CLUSTER)
