@@ -163,13 +163,13 @@ def write_shard(
     return path
 
 
-def read_runs(folder: Path) -> pd.DataFrame:
-    """Return every run of a sweep's folder, one row each, sorted by key; lists are numpy arrays.
+def read_runs(folder: Path, *, sketches: bool = True) -> pd.DataFrame:
+    """Return every run of a sweep's folder, one row each, sorted by key; without the list columns if asked.
 
     Raises InputError for a folder without results and for a damaged shard, with the remedy.
     """
     shards = _some_shards(Path(folder))
-    tables = [_read(path) for path in shards]
+    tables = [_read(path, sketches=sketches) for path in shards]
     frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     order = ["source", "region", "scheduler", "window_id", "run_id"]
     missing = [name for name in order if name not in frame.columns]
@@ -227,8 +227,8 @@ _REMEDY = "delete this shard and run the same `windtunnel sweep` again; it redoe
 
 
 def _shards(folder: Path, table: str) -> list[Path]:
-    """Return finished shards in name order; a temporary file begins with a dot and is not one."""
-    return sorted(path for path in (folder / table).glob("*.parquet") if not path.name.startswith("."))
+    # a temporary file begins with a dot and is no shard
+    return sorted(path for path in (folder / table).glob("*.parquet") if path.name[0] != ".")
 
 
 def _some_shards(folder: Path) -> list[Path]:
@@ -240,9 +240,12 @@ def _some_shards(folder: Path) -> list[Path]:
     return shards
 
 
-def _read(path: Path, columns: list[str] | None = None) -> Any:
+def _read(path: Path, columns: list[str] | None = None, *, sketches: bool = True) -> Any:
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if not sketches:
+            columns = [field.name for field in file.schema_arrow if not pa.types.is_list(field.type)]
+        return file.read(columns=columns)
     except (OSError, KeyError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         raise InputError(
@@ -257,14 +260,10 @@ def _write(path: Path, table: Any) -> None:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         os.replace(temporary, path)
     except OSError as error:
-        full = error.errno == errno.ENOSPC
-        raise InputError(
-            "the disk is full" if full else f"can't write: {error.strerror or error}",
-            where=str(path),
-            fix="free some space and run the same command again; finished runs are kept"
-            if full
-            else "check the folder's rights",
-        ) from error
+        what, fix = f"can't write: {error.strerror or error}", "check the folder's rights"
+        if error.errno == errno.ENOSPC:
+            what, fix = "the disk is full", "free some space and run the same command; finished runs are kept"
+        raise InputError(what, where=str(path), fix=fix) from error
     finally:
         temporary.unlink(missing_ok=True)
 

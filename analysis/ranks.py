@@ -1,0 +1,190 @@
+"""Ranks in one condition: order by mean over windows, with window-level bootstrap intervals and the top set.
+
+Reference statistics, sections 2 (ties, within-window ranks), 5 (margins), 6.1 (one pair against a margin),
+6.4 (top set) and 7 (what could have been detected). Windows are the unit of replication; requests are never
+resampled.
+"""
+
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from analysis.metrics import natural
+from analysis.scores import Scores
+
+Floats = npt.NDArray[np.float64]
+
+DRAWS = 2000
+"""Bootstrap draws."""
+
+LEVEL = 0.05
+"""Errors are controlled at this level, intervals cover the rest."""
+
+TIE = 1e-9
+"""Means this close, relatively, are tied."""
+
+T_WINDOWS = 30
+"""With as many windows the paired test is Student's t, with fewer a sign-flip permutation."""
+
+
+class Row(NamedTuple):
+    """One scheduler in one condition; values in the metric's unit, differences on the compared scale."""
+
+    scheduler: str
+    rank: int  # 1 is best; tied means share the least
+    rank_low: float
+    rank_high: float
+    mean: float
+    low: float
+    high: float
+    difference: float  # to the best, <= 0 (a logarithm for latencies and throughput)
+    difference_low: float
+    difference_high: float
+    p_worse: float  # that it is worse than the best by more than the margin, Holm over schedulers
+    in_top: bool
+
+
+class Ranking(NamedTuple):
+    """A condition's order, best first, and how far to trust it."""
+
+    rows: tuple[Row, ...]
+    windows: int
+    margin: float
+    informative: bool
+    window_rank_tau: float  # agreement with the order by mean within-window rank; < 0.9: few windows dominate
+    detectable: float  # paired difference found with power 0.8 at 5 %, median over schedulers
+
+
+def rank(of: Scores) -> Ranking:
+    """Return the ranking of a condition; empty rows if it has no scheduler or no window."""
+    count, windows = of.values.shape
+    if not count or not windows:
+        return Ranking((), windows, of.margin, False, float("nan"), float("nan"))
+    means = of.means
+    best = int(np.argmax(means))
+    drawn = bootstrap_means(of)
+    ranks = rank_vector(means, tied="min")
+    rank_low, rank_high = np.quantile(rank_vector(drawn), [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    low, high = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    behind = drawn - drawn[:, [best]]
+    behind_low, behind_high = np.quantile(behind, [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    gaps = of.values[best] - of.values
+    p_worse = worse_than_best(gaps, best, of.margin)
+    interval = np.sort(natural(np.stack([low, high]), of.column), axis=0)
+    own = natural(means, of.column)
+    rows = [
+        Row(
+            name, int(ranks[i]), float(rank_low[i]), float(rank_high[i]), float(own[i]),
+            float(interval[0, i]), float(interval[1, i]), float(means[i] - means[best]),
+            float(behind_low[i]), float(behind_high[i]), float(p_worse[i]), bool(p_worse[i] > LEVEL),
+        )
+        for i, name in enumerate(of.schedulers)
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (row.rank, row.scheduler))
+    spread = (
+        np.delete(gaps, best, axis=0).std(axis=1, ddof=1) if windows > 1 and count > 1 else np.array([np.nan])
+    )
+    within = rank_vector(of.values.T).mean(axis=0)
+    return Ranking(
+        rows=tuple(rows),
+        windows=windows,
+        margin=of.margin,
+        informative=of.informative,
+        window_rank_tau=float(tau_b(means, -within)),
+        detectable=float(np.median(spread) * 2.80 / np.sqrt(windows)),
+    )
+
+
+def bootstrap_means(of: Scores, draws: int = DRAWS) -> Floats:
+    """Return means over windows drawn with replacement, shape (draws, schedulers); the same draws each
+    call.
+    """
+    windows = of.values.shape[1]
+    seed = zlib.crc32("|".join((of.source, of.region, *of.windows)).encode())
+    counts = np.random.default_rng(seed).multinomial(windows, np.full(windows, 1 / windows), size=draws)
+    return np.asarray(counts @ of.values.T / windows, np.float64)
+
+
+def rank_vector(means: Floats, tied: str = "average") -> Floats:
+    """Return ranks along the last axis, 1 for the highest; ties take their average, or the least ("min")."""
+    above = signs(means)
+    ranks = 1.0 + (above < 0).sum(axis=-1)
+    shared = 0.5 * ((above == 0).sum(axis=-1) - 1) if tied == "average" else 0.0
+    return np.asarray(ranks + shared, np.float64)
+
+
+def signs(means: Floats) -> npt.NDArray[np.int8]:
+    """Return the sign of every difference mean[i] - mean[j], shape (..., k, k), 0 for ties."""
+    left, right = means[..., :, None], means[..., None, :]
+    difference = left - right
+    tolerance = TIE * np.maximum(np.abs(left), np.abs(right))
+    return np.asarray(np.sign(difference) * (np.abs(difference) > tolerance), np.int8)
+
+
+def tau_b(a: Floats, b: Floats) -> Floats:
+    """Return Kendall's tau-b between goodness vectors along the last axis (broadcasts); NaN if one is
+    all ties.
+    """
+    k = a.shape[-1]
+    upper = np.triu_indices(k, 1)
+    first, second = signs(a)[..., *upper], signs(b)[..., *upper]
+    return tau_of_signs(first, second)
+
+
+def tau_of_signs(first: npt.NDArray[np.int8], second: npt.NDArray[np.int8]) -> Floats:
+    """Return tau-b of two arrays of pair signs, pairs along the last axis."""
+    left, right = first.astype(np.float32), second.astype(np.float32)
+    agreed = (left * right).sum(axis=-1)
+    size = np.sqrt(np.abs(left).sum(axis=-1) * np.abs(right).sum(axis=-1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(size > 0, agreed / size, np.nan), np.float64)
+
+
+def worse_than_best(gaps: Floats, best: int, margin: float) -> Floats:
+    """Return Holm-adjusted p-values that each scheduler trails the best by more than the margin.
+
+    ``gaps`` (schedulers, windows) are paired: best minus scheduler. The best itself gets 1. One-sided t on
+    the mean with 30 windows or more, else sign flips of (gap - margin).
+    """
+    p = one_sided(gaps - margin)
+    p[best] = np.nan
+    return np.where(np.isnan(p), 1.0, holm(p))
+
+
+def one_sided(differences: Floats) -> Floats:
+    """Return p-values that each row's mean is above 0, shape (rows,); 1 with fewer than two windows."""
+    rows, n = differences.shape
+    if n < 2:
+        return np.ones(rows)
+    means = differences.mean(axis=1)
+    if n >= T_WINDOWS:
+        error = differences.std(axis=1, ddof=1) / np.sqrt(n)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t = np.where(error > 0, means / error, np.sign(means) * np.inf)
+        return np.asarray(np.where(np.isnan(t), 1.0, stats.t.sf(t, n - 1)), np.float64)
+    flips, exact = _flips(n)
+    flipped = flips @ differences.T / n
+    reached = (flipped >= means - 1e-12 * np.abs(means)).sum(axis=0)
+    return np.asarray(reached / len(flips) if exact else (1 + reached) / (1 + len(flips)), np.float64)
+
+
+def holm(p: Floats) -> Floats:
+    """Return Holm's step-down adjusted p-values; NaN stands for "not in the family" and stays."""
+    adjusted = np.full(len(p), np.nan)
+    order = [int(i) for i in np.argsort(p) if not np.isnan(p[i])]
+    running = 0.0
+    for step, i in enumerate(order):
+        running = max(running, min(1.0, float(p[i]) * (len(order) - step)))
+        adjusted[i] = running
+    return adjusted
+
+
+def _flips(n: int) -> tuple[Floats, bool]:
+    """Return sign patterns (patterns, n), and whether they are all there are (n <= 12)."""
+    if n <= 12:
+        bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+        return np.where(bits == 1, -1.0, 1.0), True
+    return np.random.default_rng(n).choice([-1.0, 1.0], size=(9999, n)), False

@@ -1,0 +1,245 @@
+"""Scores: the runs of a sweep arranged as one matrix a condition, schedulers by windows, higher is better."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from analysis.metrics import METRICS, SLO_SETS, orient, split_column
+from loadgen.result import InputError, read_runs
+
+Floats = npt.NDArray[np.float64]
+
+PANEL = (
+    "ttft_p95_s",
+    "itl_p95_s",
+    "e2e_mean_s",
+    "slowdown_e2e_mean",
+    "throughput_tokens_per_s",
+)
+"""Metrics ranked beside the primary one: the panel of reference statistics, section 10, and mean E2E."""
+
+
+class Study(NamedTuple):
+    """The runs of one sweep and what can be compared in them."""
+
+    runs: pd.DataFrame
+    plan: dict[str, Any]  # plan.json as frozen, {} if absent
+    sources: tuple[str, ...]
+    regions: tuple[str, ...]  # by rising pressure
+    schedulers: tuple[str, ...]  # ranked; exact duplicates merged
+    controls: tuple[str, ...]  # reported, never ranked
+    twins: dict[str, tuple[str, ...]]  # a ranked scheduler -> others that gave the same bytes
+    primary: str  # column
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Columns compared by default: the primary, the worst group under its SLO set, and the panel."""
+        slo = split_column(self.primary)[1]
+        wanted = (self.primary, *([f"worst_group_{slo}"] if slo else []), *PANEL)
+        return tuple(
+            name for name in dict.fromkeys(wanted) if name in self.runs and self.runs[name].notna().any()
+        )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Source -> label ("real", "surrogate" ...); several labels of one source are joined by +."""
+        pairs = self.runs[["source", "label"]].drop_duplicates().sort_values(["source", "label"])
+        return {str(source): "+".join(group["label"]) for source, group in pairs.groupby("source")}
+
+
+class Scores(NamedTuple):
+    """One condition: ``values`` (schedulers, windows) oriented so that higher is better, no NaN."""
+
+    source: str
+    region: str
+    column: str
+    schedulers: tuple[str, ...]
+    windows: tuple[str, ...]
+    strata: tuple[str, ...]  # one a window, "" if unknown
+    values: Floats
+    left_out: dict[str, int]  # scheduler -> windows in which its metric is undefined
+    windows_lost: int  # windows that some scheduler has not run, or in which nobody has a value
+
+    @property
+    def margin(self) -> float:
+        """The practical margin delta on the compared scale."""
+        return METRICS[split_column(self.column)[0]].margin
+
+    @property
+    def means(self) -> Floats:
+        """Mean over windows a scheduler, shape (schedulers,)."""
+        return np.asarray(self.values.mean(axis=1), np.float64)
+
+    @property
+    def informative(self) -> bool:
+        """Whether schedulers differ by more than the margin: a cell where all reach 1 (or 0) can't rank."""
+        means = self.means
+        return bool(len(means) > 1 and means.max() - means.min() > self.margin)
+
+
+def study(folder: Path, primary: str = "") -> Study:
+    """Read a sweep's folder. ``primary`` is a column such as "attainment_S2"; "" takes the plan's.
+
+    Raises InputError for a folder without results, damaged shards, mixed plans, or an unknown metric.
+    """
+    runs = read_runs(Path(folder), sketches=False)
+    _refuse_mixtures(runs, Path(folder))
+    plan_file = Path(folder) / "plan.json"
+    plan = _plan(plan_file)
+    column = _primary(runs, primary or str(plan.get("primary", "")), primary)
+    ranked = tuple(sorted(runs.loc[~runs["control"], "scheduler"].unique()))
+    twins = _twins(runs, ranked)
+    merged = {name for names in twins.values() for name in names}
+    by_pressure = runs[["region", "rho"]].drop_duplicates("region").sort_values("rho")
+    return Study(
+        runs=runs,
+        plan=plan,
+        sources=tuple(sorted(runs["source"].unique())),
+        regions=tuple(by_pressure["region"]),
+        schedulers=tuple(name for name in ranked if name not in merged),
+        controls=tuple(sorted(runs.loc[runs["control"], "scheduler"].unique())),
+        twins=twins,
+        primary=column,
+    )
+
+
+def scores(of: Study, source: str, region: str, column: str, names: Sequence[str] = ()) -> Scores:
+    """Return one condition's matrix over ``names`` (default: the ranked schedulers).
+
+    Windows that some scheduler lacks are dropped; a scheduler whose metric is undefined in a window that is
+    left is left out of the condition and counted, never imputed.
+    """
+    wanted = tuple(names) or of.schedulers
+    runs = of.runs
+    rows = runs[(runs["source"] == source) & (runs["region"] == region) & runs["scheduler"].isin(wanted)]
+    if column not in runs:
+        raise InputError(f"these results have no metric {column!r}", where="--metric", fix=_offer(runs))
+    made = rows.pivot(index="scheduler", columns="window_id", values="run_id").reindex(list(wanted))
+    values = rows.pivot(index="scheduler", columns="window_id", values=column).reindex(list(wanted))
+    oriented = orient(values.to_numpy(np.float64), column).reshape(values.shape)
+    ran = np.asarray(made.notna().to_numpy(), np.bool_)
+    present = np.asarray(ran.any(axis=1), np.bool_)
+    kept = np.asarray(ran[present].all(axis=0) & (~np.isnan(oriented)).any(axis=0), np.bool_)
+    undefined = np.asarray(np.isnan(oriented[:, kept]).sum(axis=1), np.int64)
+    inside: npt.NDArray[np.bool_] = present & (undefined == 0) & bool(kept.any())
+    strata = _strata(rows, values.columns)
+    return Scores(
+        source=source,
+        region=region,
+        column=column,
+        schedulers=tuple(name for name, keep in zip(wanted, inside, strict=True) if keep),
+        windows=tuple(np.asarray(values.columns, dtype=object)[kept]),
+        strata=tuple(np.asarray(strata, dtype=object)[kept]),
+        values=oriented[np.ix_(inside, kept)],
+        left_out={
+            name: int(count if there else len(kept))
+            for name, count, there, keep in zip(wanted, undefined, present, inside, strict=True)
+            if not keep
+        },
+        windows_lost=int((~kept).sum()),
+    )
+
+
+def every_score(of: Study) -> dict[tuple[str, str, str], Scores]:
+    """Return the matrix of every condition compared by default, by (source, region, column)."""
+    return {
+        (source, region, column): scores(of, source, region, column)
+        for source in of.sources
+        for region in of.regions
+        for column in of.metrics
+    }
+
+
+def _strata(rows: pd.DataFrame, windows: Any) -> list[str]:
+    if "stratum" not in rows:
+        return [""] * len(windows)
+    known = rows.drop_duplicates("window_id").set_index("window_id")["stratum"]
+    return ["" if pd.isna(value) else str(value) for value in known.reindex(windows)]
+
+
+def _plan(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"not JSON: {error}", where=str(path), fix="run the same sweep again") from None
+    inner = read.get("plan", read) if isinstance(read, dict) else {}
+    return dict(inner) if isinstance(inner, dict) else {}
+
+
+def _primary(runs: pd.DataFrame, wanted: str, asked: str) -> str:
+    """Return the column to rank by; what the user asked for must exist, the plan's falls back to any
+    attainment.
+    """
+    if wanted in METRICS and METRICS[wanted].by_slo:
+        found = [f"{wanted}_{slo}" for slo in SLO_SETS if f"{wanted}_{slo}" in runs]
+        if found:
+            return found[0]
+    if wanted:
+        metric, slo = split_column(wanted)
+        column = f"{metric}_{slo}" if slo else metric
+        if column in runs:
+            return column
+        if asked:
+            raise InputError(f"these results have no metric {column!r}", where="--metric", fix=_offer(runs))
+    usual = ["attainment_tier", "attainment_S2", *(f"attainment_{slo}" for slo in SLO_SETS)]
+    found = [name for name in usual if name in runs]
+    if not found:
+        raise InputError("no attainment in these results", where="runs", fix=_offer(runs))
+    return found[0]
+
+
+def _offer(runs: pd.DataFrame) -> str:
+    names = []
+    for name in runs.columns:
+        try:
+            split_column(str(name))
+            names.append(str(name))
+        except InputError:
+            continue
+    return f"choose from {', '.join(names)}" if names else "run the sweep again"
+
+
+_MADE_OF = ("manifest_sha256", "fleet", "tiers", "forecast", "seed", "driver", "schema_version", "params")
+
+
+def _refuse_mixtures(runs: pd.DataFrame, folder: Path) -> None:
+    """Raise if a scheduler has two runs on one window in one region: results of several plans don't mix."""
+    twice = runs[runs.duplicated(["scheduler", "window_id", "region"], keep=False)]
+    if len(twice):
+        first = twice[twice["window_id"] == twice["window_id"].iloc[0]]
+        differ = [name for name in (*_MADE_OF, "run_id") if first[name].nunique() > 1] or ["run_id"]
+        raise InputError(
+            f"{len(twice)} runs share scheduler, window and region but differ in {', '.join(differ)}",
+            where=str(folder),
+            fix="give each plan a folder of its own (`windtunnel sweep --out`)",
+        )
+
+
+def _twins(runs: pd.DataFrame, ranked: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return ranked schedulers that did exactly the same in every run, the first of each by name as
+    the key.
+    """
+    numbers = [name for name in runs.columns if _is_metric(name)] + ["steps", "busy_s", "evictions"]
+    same: dict[str, list[str]] = {}
+    for name in ranked:
+        rows = runs[runs["scheduler"] == name].sort_values(["window_id", "region"])
+        digest = hashlib.sha256("|".join(rows["window_id"] + rows["region"]).encode())
+        digest.update(np.ascontiguousarray(rows[numbers].to_numpy(np.float64)).tobytes())
+        same.setdefault(digest.hexdigest(), []).append(name)
+    return {names[0]: tuple(names[1:]) for names in same.values() if len(names) > 1}
+
+
+def _is_metric(name: str) -> bool:
+    try:
+        split_column(name)
+    except InputError:
+        return False
+    return True
