@@ -15,19 +15,18 @@ from typing import NamedTuple
 
 import schedulers.cluster
 import schedulers.engine
+from schedulers.answers import Policy
+from schedulers.checks import declared
 from schedulers.errors import InputError
 from schedulers.policy import ClusterPolicy, EnginePolicy, Param, Scheduler
 
 DEFAULT_CLUSTER = "round-robin"
 FORMS = "NAME, PATH.py:POLICY or package.module:POLICY, each may end with :parameter=value,parameter=value"
 
-Policy = EnginePolicy | ClusterPolicy
-
 _VALUES = r"(?::(?P<values>[^:+,=]+=[^:,=]+(?:,[^:+,=]+=[^:,=]+)*))?"
 _SHIPPED = re.compile(r"(?P<where>[A-Za-z0-9_-]+)" + _VALUES)
 _FILE = re.compile(r"(?P<where>[^:]+\.py)(?::(?P<object>[A-Za-z_]\w*))?" + _VALUES)
 _MODULE = re.compile(r"(?P<where>[A-Za-z_][\w.]*):(?P<object>[A-Za-z_]\w*)" + _VALUES)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 class Found(NamedTuple):
@@ -78,25 +77,26 @@ def load(spec: str) -> Scheduler:
     return Scheduler(name, engine.policy, cluster.policy, engine.values, cluster.values)
 
 
-def find(half: str) -> Found:
-    """Return the policy that one half of a spec names, engine or cluster; raises InputError."""
-    half = half.strip()
-    match = _FILE.fullmatch(half)
-    if match:
-        module = _import_file(Path(match["where"]))
-        policy = _policy_in(module, match["object"] or "POLICY", half)
-        return Found(policy, module, values_of(policy, match["values"]))
-    match = _MODULE.fullmatch(half)
-    if match:
-        module = _import_module(match["where"], half)
-        policy = _policy_in(module, match["object"], half)
-        return Found(policy, module, values_of(policy, match["values"]))
-    match = _SHIPPED.fullmatch(half)
-    if match is None:
+def find(half: str, *, strict: bool = True) -> Found:
+    """Return the policy that one half of a spec names, engine or cluster; raises InputError.
+
+    Not ``strict``: a policy with faulty declarations is returned too, without values, to be checked.
+    """
+    half, name = half.strip(), "POLICY"
+    if match := _FILE.fullmatch(half):
+        module, name = _import_file(Path(match["where"])), match["object"] or name
+    elif match := _MODULE.fullmatch(half):
+        module, name = _import_module(match["where"], half), match["object"]
+    elif match := _SHIPPED.fullmatch(half):
+        module = _import_shipped(match["where"])
+    else:
         raise InputError(f"{half!r} does not name a policy", fix=FORMS)
-    module = _import_shipped(match["where"])
-    policy = _policy_in(module, "POLICY", half)
-    return Found(policy, module, values_of(policy, match["values"]))
+    policy = _policy_in(module, name, half)
+    faults = declared(policy)
+    if faults and strict:
+        fix = f"mend it; `windtunnel schedulers check {half}` lists all faults"
+        raise InputError(faults[0].message, where=str(module.__file__), fix=fix)
+    return Found(policy, module, () if faults else values_of(policy, match["values"]))
 
 
 def values_of(policy: Policy, text: str | None) -> tuple[float, ...]:
@@ -267,20 +267,8 @@ def _policy_in(module: ModuleType, name: str, half: str) -> Policy:
         raise InputError(
             what, where=half, fix="make it an EnginePolicy or a ClusterPolicy from schedulers.policy"
         )
-    return _checked(policy, module, source)
-
-
-def _checked(policy: Policy, module: ModuleType, source: str) -> Policy:
-    """Refuse names that could not be told apart in results or read back from a spec."""
-    if not isinstance(policy.name, str) or not _NAME.fullmatch(policy.name):
-        fix = "letters, digits, '-', '_' and '.', a letter or digit first"
-        raise InputError(f"{policy.name!r} is no name for a policy", where=source, fix=fix)
     shipped = module.__name__.startswith(("schedulers.engine.", "schedulers.cluster."))
     if not shipped and policy.name in engine_names() + cluster_names():
         what = f"a policy of your own may not be called {policy.name!r}, as a shipped one is"
         raise InputError(what, where=source, fix="give it another name: results are told apart by it")
-    for param in policy.params:
-        if not (re.fullmatch(r"[A-Za-z_]\w*", param.name) and param.low <= param.default <= param.high):
-            what = f"parameter {param.name!r} of {policy.name} has no default within its range"
-            raise InputError(what, where=source, fix=f"a default in {_range(param)} and a plain name")
     return policy
