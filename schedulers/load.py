@@ -59,7 +59,7 @@ def load(spec: str) -> Scheduler:
     Its name is the spec in canonical form: default values and the default cluster policy are left out, a
     policy from a file goes by its own name. Raises InputError with near names or the allowed range.
     """
-    left, right = _halves(spec)
+    left, right = halves(spec)
     engine, cluster = find(left), find(right or DEFAULT_CLUSTER)
     if not isinstance(engine.policy, EnginePolicy):
         fix = f"write ENGINE+{engine.policy.name}, e.g. fcfs-chunked+{engine.policy.name}"
@@ -154,8 +154,11 @@ def _names(package: ModuleType) -> tuple[str, ...]:
     return tuple(sorted(name.replace("_", "-") for name in found))
 
 
-def _halves(spec: str) -> tuple[str, str]:
-    """Split at the '+' between two policies, not at one in a number such as 1e+3 or in a path."""
+def halves(spec: str) -> tuple[str, str]:
+    """Split a spec into its engine and cluster half ('' if left out); raises InputError.
+
+    The '+' between them is not one in a number such as 1e+3, nor one in the path of a file.
+    """
     readings = [(spec[:at], spec[at + 1 :]) for at, sign in enumerate(spec) if sign == "+"] + [(spec, "")]
     sound = [pair for pair in readings if all(_well_formed(half) for half in pair if half or half is pair[0])]
     if not sound or spec.endswith("+"):
