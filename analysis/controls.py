@@ -1,0 +1,125 @@
+"""Controls: schedulers whose place is known beforehand, so that a broken measurement shows itself."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.metrics import natural
+from analysis.scores import Study, scores
+
+Floats = npt.NDArray[np.float64]
+
+LEAST_RHO = 0.85
+"""Expectations are checked over conditions pushed at least so hard: below, queues are short and order
+decides little.
+"""
+
+FIRST, LAST, NO_BETTER = "first", "last", "no better than the median"
+KEPT, BROKEN, UNKNOWN = "as expected", "BROKEN", "can't tell"
+
+
+class Expectation(NamedTuple):
+    """Where a control must come out; ``slack`` is on the compared scale (0.01 of a logarithm is 1 %)."""
+
+    control: str  # name of its engine policy
+    column: str
+    place: str
+    slack: float
+    why: str
+
+
+EXPECTATIONS = (
+    Expectation(
+        "oracle-srpt", "e2e_mean_s", FIRST, 0.01, "it knows true lengths and serves the shortest remaining"
+    ),
+    Expectation("lifo", "ttft_p99_s", LAST, 0.01, "it starves whoever came first"),
+    Expectation("random", "ttft_p99_s", NO_BETTER, 0.05, "it looks at nothing"),
+)
+"""Checked on every sweep that runs these controls."""
+
+
+class Check(NamedTuple):
+    """What became of one expectation."""
+
+    control: str
+    column: str
+    place: str
+    status: str
+    says: str
+
+
+def check_controls(of: Study) -> tuple[Check, ...]:
+    """Return one check for each expectation and control that it names, in the order of ``EXPECTATIONS``."""
+    checks = []
+    policies = (
+        of.runs[of.runs["control"]].drop_duplicates("scheduler").set_index("scheduler")["engine_policy"]
+    )
+    for wanted in EXPECTATIONS:
+        named = [
+            str(name) for name, policy in policies.items() if str(policy).split(":")[0] == wanted.control
+        ]
+        checks += [_check(of, wanted, name) for name in named] or [
+            _unknown(wanted, wanted.control, "was not run")
+        ]
+    return tuple(checks)
+
+
+def broken(checks: tuple[Check, ...]) -> tuple[Check, ...]:
+    """Return the checks whose control came out elsewhere than it must."""
+    return tuple(check for check in checks if check.status == BROKEN)
+
+
+def _check(of: Study, wanted: Expectation, control: str) -> Check:
+    pooled = _pooled(of, wanted.column)
+    others = {name: value for name, value in pooled.items() if name != control}
+    if control not in pooled or len(others) < 2:
+        return _unknown(
+            wanted, control, f"{wanted.column} is not known for it and two others at rho >= {LEAST_RHO}"
+        )
+    own = pooled[control]
+    if wanted.place == FIRST:
+        rival = max(others, key=lambda name: others[name])
+        kept = own >= others[rival] - wanted.slack
+    elif wanted.place == LAST:
+        rival = min(others, key=lambda name: others[name])
+        kept = own <= others[rival] + wanted.slack
+    else:
+        ranked = sorted((name for name in of.schedulers if name in others), key=lambda name: others[name])
+        if not ranked:
+            return _unknown(wanted, control, "no ranked scheduler has this metric")
+        rival = ranked[len(ranked) // 2]
+        kept = own <= others[rival] + wanted.slack
+    says = f"{_shown(own, wanted.column)} against {_shown(others[rival], wanted.column)} of {rival}"
+    return Check(control, wanted.column, wanted.place, KEPT if kept else BROKEN, says)
+
+
+def _unknown(wanted: Expectation, control: str, why: str) -> Check:
+    return Check(control, wanted.column, wanted.place, UNKNOWN, why)
+
+
+def _shown(value: float, column: str) -> str:
+    return f"{float(natural(np.asarray(value), column)):.3g} s"
+
+
+def _pooled(of: Study, column: str) -> dict[str, float]:
+    """Return the mean over conditions with rho >= 0.85 a scheduler, on the compared scale.
+
+    Every condition counts alike; only schedulers that have the metric in all of them take part.
+    """
+    if column not in of.runs:
+        return {}
+    rhos = of.runs.drop_duplicates("region").set_index("region")["rho"]
+    cells = [
+        scores(of, source, region, column, of.schedulers + of.controls)
+        for source in of.sources
+        for region in of.regions
+        if rhos[region] >= LEAST_RHO - 1e-9
+    ]
+    cells = [cell for cell in cells if cell.windows]
+    names = [name for name in of.schedulers + of.controls if all(name in cell.schedulers for cell in cells)]
+    if not cells:
+        return {}
+    return {
+        name: float(np.mean([cell.means[cell.schedulers.index(name)] for cell in cells])) for name in names
+    }

@@ -1,0 +1,94 @@
+"""Made-up sweeps of known truth: run rows without a simulator."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from loadgen.result import GAP_BINS, RunKey, Totals, write_shard
+
+RANKED = ("fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred")
+CONTROLS = ("random", "lifo", "oracle-srpt")
+
+
+class Made(NamedTuple):
+    """What a made-up sweep holds; ``truth[source]`` orders schedulers, higher is better, one step apart."""
+
+    sources: Sequence[str] = ("azure_surrogate", "burstgpt_surrogate", "bailian_surrogate")
+    regions: Sequence[float] = (0.5, 0.7, 0.85, 0.95, 1.1, 1.4)
+    windows: int = 12
+    step: float = 0.04
+    noise: float = 0.03
+    truth: dict[str, Sequence[float]] = {}  # noqa: RUF012
+    controls: dict[str, float] = {"random": -1.0, "lifo": -6.0, "oracle-srpt": 7.0}  # noqa: RUF012
+    busy: dict[str, float] = {}  # noqa: RUF012
+
+
+def key(made: dict[str, Any]) -> RunKey:
+    """Return a run's key with everything not in ``made`` filled in."""
+    name = made["scheduler"]
+    usual: dict[str, Any] = {
+        "window_sha256": "a" * 64, "manifest_sha256": "b" * 64, "label": "surrogate", "split": "test",
+        "scheduler_version": "1", "params": "{}", "control": name in CONTROLS, "engine_policy": name,
+        "cluster_policy": "round-robin", "fleet": "{}", "profile": "llama-3.1-8b/a100-80g",
+        "tiers": json.dumps([{"name": "interactive"}]), "forecast": "lognormal:0.2", "seed": 1, "driver": "sim",
+        "git_rev": "0123456789abcdef", "schema_version": 1, "calibration_sha256": "c" * 64,
+    }  # fmt: skip
+    return RunKey(**{**usual, **made, "region": f"{made['rho']:g}"})
+
+
+def row(run: RunKey, level: float, busy: float) -> dict[str, Any]:
+    """Return a run whose every metric follows ``level`` (about -0.5 to 0.5, higher is better)."""
+    strain = 1 + np.exp(3 * (run.rho - 0.9))
+    attained = 1 / (1 + np.exp(4 * (run.rho - 1.0) - 3 * level))
+    totals = Totals(
+        1000, busy, 1.0, 60.0 * run.rho, 0.4 * run.rho, 0.8, 10 * run.rho, 50, 3, 100, 10_000, 5_000, 0, 0,
+        np.ones(GAP_BINS, np.int64),
+    )  # fmt: skip
+    metrics = {
+        "attainment_tier": attained, "attainment_S1": attained**2, "attainment_S2": attained**0.7,
+        "worst_group_tier": attained**1.5, "ttft_p95_s": strain * np.exp(-level), "itl_p95_s": 0.05,
+        "ttft_p99_s": 2 * strain * np.exp(-2 * level), "e2e_mean_s": 5 * strain * np.exp(-level),
+        "slowdown_e2e_mean": 1 + strain * np.exp(-level), "throughput_tokens_per_s": 2000 * attained**0.1,
+        "rejected_share": 0.0, "finished_share": 1.0, "utilisation": busy, "ttft_sketch": [1.0, 2.0],
+    }  # fmt: skip
+    counts = {"arrivals": 100, "finished": 100, "rejected": 0, "expired": 0, "failed": 0}
+    return {
+        "run_id": run.run_id, **run.__dict__, **totals._asdict(), **counts, **metrics, "stretch": 1.0, "stratum": ""
+    }  # fmt: skip
+
+
+def make_sweep(folder: Path, made: Made) -> Path:
+    """Write a made-up sweep: one shard a source and region, a frozen plan, the same luck for all schedulers."""
+    rng = np.random.default_rng(5)
+    for source in made.sources:
+        truth = made.truth.get(source, range(len(RANKED)))
+        worth = dict(zip(RANKED, truth, strict=True)) | made.controls
+        luck = rng.normal(0, made.noise, made.windows)
+        for rho in made.regions:
+            rows = []
+            for number in range(made.windows):
+                for name in (*RANKED, *made.controls):
+                    run = key(
+                        {"scheduler": name, "source": source, "window_id": f"{source}-{number}", "rho": rho}
+                    )
+                    level = made.step * (worth[name] - 2) + luck[number] + rng.normal(0, made.noise)
+                    rows.append(row(run, level, made.busy.get(source, 0.9)))
+            write_shard(folder, f"{source}-{rho:g}", rows)
+    plan = {"name": "made", "primary": "attainment:tier", "slo_sets": ["tier", "S1", "S2"]}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "plan.toml").write_text('name = "made"\nprimary = "attainment:tier"\n')
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Callable[..., Path]:
+    """Return a maker of made-up sweeps in fresh folders; keywords are those of ``Made``."""
+
+    def make(name: str = "sweep", **settings: Any) -> Path:
+        return make_sweep(tmp_path / name, Made(**settings))
+
+    return make
