@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Set before matplotlib or numba is imported: no window opens, and compiled code stays in the repository.
 os.environ["MPLBACKEND"] = "Agg"
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba"))
+os.environ.setdefault("WINDTUNNEL_CACHE", str(ROOT / ".cache" / "windtunnel"))
 
 
 @pytest.fixture(scope="session")

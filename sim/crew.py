@@ -1,0 +1,189 @@
+"""A crew of worker processes that survives the death of a worker, of the parent, and Ctrl-C.
+
+A worker is told one task at a time and may talk back while it works. Between two pieces of work it asks
+``stopped()``: true once the parent wants to end or is gone, and then it saves what it has and returns. A task
+whose worker died is given to another one; after ``TRIES`` deaths it is reported as lost.
+"""
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from schedulers.errors import InputError
+
+Tell = Callable[[Any], None]
+Stopped = Callable[[], bool]
+Work = Callable[[Any, Tell, Stopped], None]
+
+TRIES = 3
+GRACE_S = 30.0
+"""How long an ending crew waits for the work in hand before it is dropped."""
+
+
+class Lost(NamedTuple):
+    """Heard when a task has killed its worker ``TRIES`` times."""
+
+    task: Any
+    exit_code: int | None
+
+
+class Member(NamedTuple):
+    """A worker process and the parent's end of its pipe."""
+
+    process: BaseProcess
+    link: Connection
+
+
+class Duty(NamedTuple):
+    """A task and how often it was given out."""
+
+    task: Any
+    tries: int
+
+
+class Crew:
+    """Worker processes, started when first needed. Use as a context; leaving it ends them."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = max(1, jobs)
+        self.idle: list[Member] = []
+        self.busy: dict[Member, Duty] = {}
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.dismiss()
+
+    def run(self, work: Work, tasks: Iterable[Any], hear: Tell) -> None:
+        """Do ``work(task, tell, stopped)`` for every task; ``hear`` gets all that is told, and Lost.
+
+        Raises the InputError that a worker raised; the others save what they have first.
+        """
+        todo: Iterator[Duty] = iter(Duty(task, 0) for task in tasks)
+        again: deque[Duty] = deque()
+        while True:
+            while len(self.busy) < self.jobs:
+                duty = again.popleft() if again else next(todo, None)
+                if duty is None:
+                    break
+                self.assign(work, duty)
+            if not self.busy:
+                return
+            for member, kind, body in self.listen():
+                if kind == "told":
+                    hear(body)
+                elif kind == "done":
+                    del self.busy[member]
+                    self.idle.append(member)
+                elif kind == "refused":
+                    raise body
+                else:
+                    duty = self.busy.pop(member)
+                    if duty.tries < TRIES:
+                        again.append(duty)
+                    else:
+                        hear(Lost(duty.task, body))
+
+    def assign(self, work: Work, duty: Duty) -> None:
+        """Give a task to an idle worker, or to a new one."""
+        while self.idle:
+            member = self.idle.pop()
+            if give(member, (work, duty.task)):
+                self.busy[member] = Duty(duty.task, duty.tries + 1)
+                return
+        member = recruit()
+        give(member, (work, duty.task))  # if it is dead already, `listen` says so
+        self.busy[member] = Duty(duty.task, duty.tries + 1)
+
+    def listen(self) -> Iterator[tuple[Member, str, Any]]:
+        """Wait until somebody talks; yield (worker, "told" | "done" | "refused" | "dead", what)."""
+        by_link = {member.link: member for member in self.busy}
+        for link in wait(list(by_link)):
+            member = by_link[link]  # type: ignore[index]
+            try:
+                kind, body = member.link.recv()
+            except (EOFError, OSError):
+                member.process.join()
+                kind, body = "dead", member.process.exitcode
+            yield member, kind, body
+
+    def dismiss(self) -> None:
+        """Ask all to save what they have and end; kill who does not in ``GRACE_S``, or at a second Ctrl-C."""
+        members = [*self.busy, *self.idle]
+        for member in members:
+            give(member, None)
+        deadline_s = time.monotonic() + GRACE_S
+        try:
+            for member in members:
+                drain(member, deadline_s)
+        finally:
+            for member in members:
+                if member.process.is_alive():
+                    member.process.kill()
+                member.process.join()
+                member.link.close()
+            self.busy.clear()
+            self.idle.clear()
+
+
+def recruit() -> Member:
+    """Start a worker: spawned, not forked, because the parent may hold compiled code and threads."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=worker, args=(theirs,), daemon=True)
+    # The child inherits the mask, so that Ctrl-C does not end it; the parent answers its own right after.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    theirs.close()
+    return Member(process, ours)
+
+
+def give(member: Member, message: Any) -> bool:
+    """Send a message to a worker; false if it is gone."""
+    try:
+        member.link.send(message)
+    except OSError:
+        return False
+    return True
+
+
+def drain(member: Member, deadline_s: float) -> None:
+    """Read what an ending worker still says, so that it never blocks on a full pipe, until it is gone."""
+    try:
+        while member.link.poll(max(0.0, deadline_s - time.monotonic())):
+            member.link.recv()
+    except (EOFError, OSError):
+        member.process.join(max(0.1, deadline_s - time.monotonic()))
+
+
+def worker(link: Connection) -> None:
+    """Do tasks until told to end or until the parent is gone; Ctrl-C is the parent's to answer."""
+
+    def tell(message: Any) -> None:
+        with suppress(OSError):  # the parent is gone: `stopped` says so, and what is done gets saved
+            link.send(("told", message))
+
+    try:
+        while (message := link.recv()) is not None:
+            work, task = message
+            try:
+                work(task, tell, link.poll)
+            except InputError as error:
+                link.send(("refused", error))
+            else:
+                link.send(("done", None))
+    except (EOFError, OSError):
+        return

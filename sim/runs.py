@@ -1,0 +1,218 @@
+"""The runs of one window, as a worker does them: read once, run, write one shard a region.
+
+A run is identified by its key, which names everything that made it. A run that a policy breaks is told and
+left out; the others go on.
+"""
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from loadgen.demand import prepare
+from loadgen.plan import Plan, plain
+from loadgen.region import Region, reached_rho, work_s
+from loadgen.result import SCHEMA_VERSION, Facts, RunKey, run_row, write_shard
+from loadgen.window import ManifestLine, Window, read_window
+from schedulers.errors import PolicyError
+from schedulers.load import load
+from schedulers.policy import Scheduler
+from sim.calibrate import Capacity, measure
+from sim.crew import Stopped, Tell
+from sim.run import Setup, simulate
+
+Summarise = Callable[..., Mapping[str, Any]]
+"""``analysis.metrics.summarise``; handed in, because sim may not import analysis."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the runs of one sweep share; sent to a worker with each task."""
+
+    plan: Plan
+    out: Path
+    setup: Setup
+    fleet: str  # canonical JSON, part of a run's key
+    manifest_sha256: str
+    calibration_sha256: str
+    git_rev: str
+    summarise: Summarise
+
+
+class Task(NamedTuple):
+    """One window and the runs that are still to do, as (region, specs)."""
+
+    job: Job
+    line: ManifestLine
+    capacity: Capacity
+    todo: tuple[tuple[Region, tuple[str, ...]], ...]
+
+
+class Failure(NamedTuple):
+    """A run that left no result."""
+
+    scheduler: str
+    window: str
+    region: str
+    what: str
+
+
+class Stored(NamedTuple):
+    """So many runs are safe in a shard."""
+
+    runs: int
+
+
+class Ran(NamedTuple):
+    """One run ended."""
+
+    scheduler: str
+
+
+def measure_window(task: tuple[Job, ManifestLine], tell: Tell, stopped: Stopped) -> None:
+    """Tell the capacity of one window."""
+    job, line = task
+    if not stopped():
+        tell(measure(read_window(Path(job.plan.windows), line), job.plan, job.setup))
+
+
+def run_window(task: Task, tell: Tell, stopped: Stopped) -> None:
+    """Do the task's runs, tell Ran, Failure and Stored, and save what is done when stopped.
+
+    Raises InputError if the window is damaged or a shard can't be written.
+    """
+    window = read_window(Path(task.job.plan.windows), task.line)
+    for region, specs in task.todo:
+        name = shard_name(task, region, specs)
+        if (task.job.out / "runs" / f"{name}.parquet").exists():
+            continue  # written by a worker that died later in this very task
+        run_region(task, window, (region, specs), tell, stopped)
+        if stopped():
+            return
+
+
+def run_region(
+    task: Task, window: Window, part: tuple[Region, tuple[str, ...]], tell: Tell, stopped: Stopped
+) -> None:
+    """Run the schedulers of one region and write their shard, also if stopped half-way."""
+    job, (region, specs) = task.job, part
+    demand = prepare(window, job.plan, region.factor)
+    pressure = region_columns(task, window, region)
+    targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
+    rows: list[dict[str, Any]] = []
+    kept: list[tuple[str, Facts]] = []
+    for spec in specs:
+        if stopped():
+            break
+        scheduler = scheduler_of(spec)
+        key = key_of(task, region, spec)
+        try:
+            facts, totals = simulate(demand, scheduler, job.setup)
+        except PolicyError as error:
+            tell(Failure(key.scheduler, key.window_id, key.region, str(error)))
+            continue
+        metrics = job.summarise(facts, totals, window.scored, targets, job.plan.slo_sets)
+        rows.append(run_row(key, facts, totals, metrics, pressure))
+        if job.plan.keep == "requests":
+            kept.append((key.run_id, facts))
+        tell(Ran(key.scheduler))
+    if rows:
+        write_shard(job.out, shard_name(task, region, specs), rows, kept or None)
+        tell(Stored(len(rows)))
+
+
+def shard_name(task: Task, region: Region, specs: tuple[str, ...]) -> str:
+    """Return the name of the shard of these runs: the same runs get the same name, others another one."""
+    ids = " ".join(key_of(task, region, spec).run_id for spec in specs)
+    return f"{task.line.id}-{region.name}-{hashlib.sha256(ids.encode()).hexdigest()[:8]}"
+
+
+def region_columns(task: Task, window: Window, region: Region) -> dict[str, Any]:
+    """Return the columns that say how a region's pressure was made, and what the scored rows really met."""
+    setup, capacity = task.job.setup, task.capacity
+    work = work_s(window.prompt_tokens, window.output_tokens, setup.costs, setup.sequences_max)
+    serve_all_s = capacity.served / capacity.capacity_per_s
+    arrival_s = np.asarray(window.arrival_s) * region.factor
+    return {
+        "stretch": region.factor,
+        "stretch_far": float(region.far),
+        "capacity_per_s": capacity.capacity_per_s,
+        "rho_reached": reached_rho(work, arrival_s, window.scored, serve_all_s),
+        "stratum": task.line.stratum,
+    }
+
+
+def key_of(task: Task, region: Region, spec: str) -> RunKey:
+    """Return the key of one run."""
+    job, line, scheduler = task.job, task.line, scheduler_of(spec)
+    digest = source_digest(spec)
+    return RunKey(
+        window_id=line.id,
+        window_sha256=line.content_sha256,
+        manifest_sha256=job.manifest_sha256,
+        source=line.source,
+        label=line.label,
+        split=line.split,
+        scheduler=scheduler.name,
+        scheduler_version=scheduler.version + (f"+{digest}" if digest else ""),
+        params=params_json(scheduler),
+        control=scheduler.control or spec in job.plan.controls,
+        engine_policy=scheduler.engine.name,
+        cluster_policy=scheduler.cluster.name,
+        fleet=job.fleet,
+        profile=job.plan.fleet.profile,
+        region=region.name,
+        rho=region.rho,
+        tiers=json.dumps(plain(job.plan)["tiers"], sort_keys=True, separators=(",", ":")),
+        forecast=job.plan.forecast,
+        seed=job.plan.seed,
+        driver="sim",
+        git_rev=job.git_rev,
+        schema_version=SCHEMA_VERSION,
+        calibration_sha256=job.calibration_sha256,
+    )
+
+
+def params_json(scheduler: Scheduler) -> str:
+    """Return the values of all parameters as canonical JSON; an infinite one as text."""
+    sides = {
+        "engine": (scheduler.engine.params, scheduler.engine_params),
+        "cluster": (scheduler.cluster.params, scheduler.cluster_params),
+    }
+    told = {
+        side: {
+            param.name: value if math.isfinite(value) else str(value)
+            for param, value in zip(declared, values, strict=True)
+        }
+        for side, (declared, values) in sides.items()
+    }
+    return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+
+@cache
+def scheduler_of(spec: str) -> Scheduler:
+    """Return the scheduler that ``spec`` names, loaded once a process."""
+    return load(spec)
+
+
+@cache
+def source_digest(spec: str) -> str:
+    """Return a digest of the files of a policy that does not ship with the product, "" for one that does.
+
+    An edited file is another scheduler: its old results are never taken for its new ones.
+    """
+    scheduler = scheduler_of(spec)
+    hooks = [hook for policy in (scheduler.engine, scheduler.cluster) for hook in policy if callable(hook)]
+    modules = {hook.__module__ for hook in hooks if not hook.__module__.startswith("schedulers.")}
+    files = sorted(str(getattr(sys.modules.get(module), "__file__", None) or "") for module in modules)
+    seal = hashlib.sha256()
+    for file in files:
+        seal.update(Path(file).read_bytes() if file else b"")
+    return seal.hexdigest()[:12] if files else ""

@@ -1,0 +1,227 @@
+"""The sweep: every scheduler on every window in every region, over all cores, resumable at any moment.
+
+A task is one window, and its shards are written region by region: a crash costs at most one region of one
+window a worker, and memory does not grow with the number of runs. What is stored is never run again.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from loadgen.manifest import manifest_sha256, read_manifest
+from loadgen.plan import Plan, plain, toml
+from loadgen.region import place
+from loadgen.result import done_ids
+from loadgen.window import ManifestLine
+from schedulers.errors import InputError
+from schedulers.load import load
+from sim.calibrate import (
+    NEUTRAL,
+    Capacity,
+    fleet_json,
+    missing,
+    read_calibration,
+    setup_of,
+    write_calibration,
+    write_text,
+)
+from sim.crew import Crew, Lost
+from sim.run import prepare_compiled
+from sim.runs import Failure, Job, Stored, Summarise, Task, key_of, measure_window, run_window, source_digest
+
+
+class Step(NamedTuple):
+    """Progress: ``done`` of ``total`` in stage "compile", "calibrate" or "sweep"; ``name`` says of what."""
+
+    stage: str
+    done: int
+    total: int
+    name: str = ""
+
+
+class Swept(NamedTuple):
+    """What a sweep did; runs."""
+
+    total: int
+    stored_before: int
+    stored_now: int
+    failures: tuple[Failure, ...]
+
+
+Notice = Callable[[Step | Failure], None]
+
+
+def open_job(
+    plan: Plan, out: Path, summarise: Summarise, git_rev: str = "unknown"
+) -> tuple[Job, list[ManifestLine]]:
+    """Check all that can be checked before the first run, freeze the plan in ``out``, return job and windows.
+
+    Raises InputError for an unknown scheduler, two of one name, a bad profile, missing windows, and an
+    ``out`` that holds the results of another plan.
+    """
+    names: dict[str, str] = {}
+    for spec in plan.specs:
+        name = load(spec).name
+        if name in names:
+            raise InputError(
+                f"{spec!r} and {names[name]!r} are one scheduler: {name}",
+                where="schedulers",
+                fix="name it once",
+            )
+        names[name] = spec
+    if not plan.windows:
+        raise InputError("the plan names no windows", where="windows", fix="add --windows DIR, or the key")
+    lines = list(read_manifest(Path(plan.windows)))
+    if not lines:
+        fix = "freeze some: windtunnel windows freeze --help"
+        raise InputError("no windows here", where=plan.windows, fix=fix)
+    setup = setup_of(plan)
+    manifest = manifest_sha256(Path(plan.windows))
+    freeze(plan, Path(out), manifest)
+    fleet = fleet_json(plan.fleet, setup)
+    return Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise), lines
+
+
+def freeze(plan: Plan, out: Path, manifest: str) -> None:
+    """Write plan.toml and plan.json into ``out``, or refuse if they are there and differ."""
+    policies = {spec: digest for spec in plan.specs if (digest := source_digest(spec))}
+    frozen = plain(replace(plan, windows="")) | {"manifest_sha256": manifest, "policies": policies}
+    frozen["digest"] = hashlib.sha256(json.dumps(frozen, sort_keys=True).encode()).hexdigest()
+    path = out / "plan.json"
+    if not path.exists():
+        write_text(out / "plan.toml", toml(replace(plan, windows="")))
+        write_text(path, json.dumps(frozen, indent=2, sort_keys=True) + "\n")
+        return
+    try:
+        before = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError):
+        raise InputError("the frozen plan is damaged", where=str(path), fix="use a new --out") from None
+    if before != frozen:
+        keys = ({*before} | {*frozen}) - {"digest"}
+        changed = sorted(key for key in keys if before.get(key) != frozen.get(key))
+        raise InputError(
+            f"this folder holds results of another plan; changed: {', '.join(changed) or 'digest'}",
+            where=str(path),
+            fix="use a new --out, or the plan as it was (plan.toml beside it)",
+        )
+
+
+def compile_policies(plan: Plan, notice: Notice) -> None:
+    """Compile the kernel and all hooks once, in this process: workers then load them from the cache.
+
+    Raises InputError naming the scheduler that can't be compiled.
+    """
+    specs = tuple(dict.fromkeys((NEUTRAL, *plan.specs)))
+    for number, spec in enumerate(specs):
+        scheduler = load(spec)
+        notice(Step("compile", number, len(specs), scheduler.name))
+        try:
+            prepare_compiled(scheduler)
+        except Exception as error:
+            said = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise InputError(
+                f"{scheduler.name} can't be compiled: {' '.join(said)[:300] or type(error).__name__}",
+                where=spec,
+                fix="try `windtunnel schedulers check`, or declare it python=True to run it uncompiled",
+            ) from error
+    notice(Step("compile", len(specs), len(specs)))
+
+
+def calibrate(
+    job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice
+) -> tuple[dict[str, Capacity], str]:
+    """Measure the windows without a frozen capacity; return window id -> capacity, and the file's sha256.
+
+    Raises InputError naming a window that is damaged or can't be calibrated.
+    """
+    known, sha256 = read_calibration(job.out)
+    new = missing(lines, job.fleet, known)
+    if new:
+        measured: list[Capacity] = []
+
+        def hear(told: Capacity | Lost) -> None:
+            if isinstance(told, Lost):
+                window = told.task[1].id
+                raise InputError(
+                    f"calibration of {window} ended its process {death(told)}", where=window, fix=ROOM
+                )
+            measured.append(told)
+            notice(Step("calibrate", len(measured), len(new), told.window_id))
+
+        notice(Step("calibrate", 0, len(new)))
+        crew.run(measure_window, ((job, line) for line in new), hear)
+        write_calibration(job.out, [*known.values(), *measured])
+        known, sha256 = read_calibration(job.out)
+    return {line.id: known[line.content_sha256, job.fleet] for line in lines}, sha256
+
+
+ROOM = "free some memory or use fewer --jobs, then run the same command again"
+
+
+def death(lost: Lost) -> str:
+    """Say how a worker died."""
+    code = lost.exit_code
+    return f"three times (exit code {code}{', killed' if code == -9 else ''})"
+
+
+def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -> Swept:
+    """Run what is not stored yet; return counts and failures. Raises InputError if results can't be written.
+
+    After a KeyboardInterrupt, leaving the crew's context lets workers save the runs that they have done.
+    """
+    capacities, sha256 = calibrate(job, lines, crew, notice)
+    job = replace(job, calibration_sha256=sha256)
+    stored = done_ids(job.out)
+    total = len(lines) * len(job.plan.regions) * len(job.plan.specs)
+    before = now = ended = len(stored)
+    failures: list[Failure] = []
+    notice(Step("sweep", ended, total))
+
+    def hear(told: Any) -> None:
+        nonlocal now, ended
+        if isinstance(told, Stored):
+            now += told.runs
+            return
+        new = lost_runs(told) if isinstance(told, Lost) else [told] if isinstance(told, Failure) else []
+        failures.extend(new)
+        for failure in new:
+            notice(failure)
+        ended += max(1, len(new))
+        notice(Step("sweep", ended, total, told.scheduler if not isinstance(told, Lost) else ""))
+
+    crew.run(run_window, tasks(job, lines, capacities, stored), hear)
+    return Swept(total, before, now - before, tuple(failures))
+
+
+def tasks(
+    job: Job, lines: Sequence[ManifestLine], capacities: dict[str, Capacity], stored: set[str]
+) -> Iterator[Task]:
+    """Yield one task a window that has runs left, with only those; made one by one as workers get free."""
+    for line in lines:
+        capacity = capacities[line.id]
+        whole = Task(job, line, capacity, ())
+        todo = []
+        for rho in job.plan.regions:
+            region = place(
+                rho, requests=capacity.served, span_s=capacity.span_s, capacity_per_s=capacity.capacity_per_s
+            )
+            left = tuple(spec for spec in job.plan.specs if key_of(whole, region, spec).run_id not in stored)
+            if left:
+                todo.append((region, left))
+        if todo:
+            yield whole._replace(todo=tuple(todo))
+
+
+def lost_runs(lost: Lost) -> list[Failure]:
+    """Return the runs of a task that was given up; those whose shard was written are not lost."""
+    task: Task = lost.task
+    stored = done_ids(task.job.out)
+    return [
+        Failure(key.scheduler, key.window_id, key.region, f"its process ended {death(lost)}; {ROOM}")
+        for region, specs in task.todo
+        for key in (key_of(task, region, spec) for spec in specs)
+        if key.run_id not in stored
+    ]

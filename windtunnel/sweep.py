@@ -1,0 +1,177 @@
+"""`windtunnel plan`, `calibrate` and `sweep`: what a plan would run, its capacities, its runs."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from loadgen.plan import Plan
+    from sim.sweep import Swept
+
+PlanName = Annotated[
+    str, typer.Argument(help="A plan file, or a shipped plan: quick or demo.", metavar="PLAN")
+]
+WindowsDir = Annotated[
+    Path | None, typer.Option("--windows", help="Folder of frozen windows; overrides the plan's.")
+]
+OutDir = Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")]
+Specs = Annotated[
+    list[str] | None,
+    typer.Option("--scheduler", help="Add a scheduler: a name, or path/to/file.py:POLICY. Repeatable."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Worker processes; 0 is one a core.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+
+plan_app = typer.Typer(no_args_is_help=True, help="Show what a plan would run.")
+
+
+@plan_app.callback()
+def plan() -> None:
+    """Show what a plan would run."""
+
+
+@plan_app.command("show", epilog="Example: windtunnel plan show demo")
+def show(
+    plan: PlanName, windows: WindowsDir = None, scheduler: Specs = None, as_json: AsJson = False
+) -> None:
+    """Print a plan as it would run, with its digest; the output without --json is a plan file."""
+    from loadgen.plan import plain, read_plan, toml
+
+    known = read_plan(plan, windows=windows, schedulers=scheduler or ())
+    check_metrics(known)
+    if as_json:
+        typer.echo(json.dumps(plain(known) | {"digest": known.digest}))
+    else:
+        typer.echo(f"# digest {known.digest}\n{toml(known)}", nl=False)
+
+
+def calibrate(
+    plan: PlanName, out: OutDir, windows: WindowsDir = None, jobs: Jobs = 0, as_json: AsJson = False
+) -> None:
+    """Measure the capacity of each window of a plan and freeze it in OUT/calibration.jsonl.
+
+    `sweep` does this by itself; a line that is there is never measured again.
+
+    Example: windtunnel calibrate quick --windows windows/ --out out/quick
+    """
+    from analysis.metrics import summarise
+    from loadgen.plan import read_plan
+    from sim.crew import Crew
+    from sim.sweep import calibrate as measure
+    from sim.sweep import open_job
+    from windtunnel.progress import Meter
+
+    known = read_plan(plan, windows=windows)
+    job, lines = open_job(known, out, summarise, revision())
+    with Meter() as meter, Crew(cores(jobs)) as crew:
+        capacities, sha256 = measure(job, lines, crew, meter)
+    if as_json:
+        told = {name: capacity.capacity_per_s for name, capacity in capacities.items()}
+        typer.echo(json.dumps({"out": str(out), "sha256": sha256, "capacity_per_s": told}))
+        return
+    for name, capacity in capacities.items():
+        typer.echo(
+            f"{name}  {capacity.capacity_per_s:8.2f} requests/s  {capacity.served} of {capacity.rows} fit"
+        )
+
+
+def sweep(
+    plan: PlanName,
+    out: OutDir,
+    windows: WindowsDir = None,
+    scheduler: Specs = None,
+    jobs: Jobs = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Run every scheduler of a plan on every window in every region, on all cores.
+
+    Stopped by Ctrl-C or by a crash, the same command goes on where it was: no stored run is redone.
+
+    Example: windtunnel sweep quick --windows windows/ --out out/quick --scheduler my_policy.py:POLICY
+    """
+    from loadgen.plan import read_plan
+    from loadgen.result import done_ids
+
+    known = read_plan(plan, windows=windows, schedulers=scheduler or ())
+    try:
+        swept, took_s = run(known, out, jobs)
+    except KeyboardInterrupt:
+        kept = len(done_ids(out))
+        if as_json:
+            typer.echo(json.dumps({"interrupted": True, "stored": kept, "out": str(out)}))
+        typer.echo(f"Stopped. {kept} runs are safe in {out}; the same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    tell(swept, took_s, out, as_json)
+    if swept.failures:
+        raise typer.Exit(1)
+
+
+def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
+    """Compile, calibrate and sweep a plan with progress on stderr; return what was done, and the seconds."""
+    from analysis.metrics import summarise
+    from sim.crew import Crew
+    from sim.sweep import compile_policies, open_job
+    from sim.sweep import sweep as run_all
+    from windtunnel.progress import Meter
+
+    check_metrics(plan)
+    job, lines = open_job(plan, out, summarise, revision())
+    with Meter() as meter, Crew(cores(jobs)) as crew:
+        compile_policies(plan, meter)
+        swept = run_all(job, lines, crew, meter)
+    return swept, meter.elapsed_s
+
+
+def check_metrics(plan: "Plan") -> None:
+    """Raise InputError if the plan names an SLO set or a primary metric that does not exist."""
+    from analysis.metrics import expand, split_column
+    from schedulers.errors import InputError
+
+    sets = expand(plan.slo_sets)
+    _, slo = split_column(plan.primary)
+    if slo and slo not in sets:
+        raise InputError(f"the primary metric reads {slo}", where="primary", fix=f"add {slo} to slo_sets")
+
+
+def tell(swept: "Swept", took_s: float, out: Path, as_json: bool) -> None:
+    """Print what a sweep did, failures last."""
+    failures = [failure._asdict() for failure in swept.failures]
+    if as_json:
+        counts: dict[str, Any] = {"runs": swept.total, "before": swept.stored_before, "now": swept.stored_now}
+        typer.echo(json.dumps({"out": str(out), **counts, "failures": failures, "took_s": round(took_s, 3)}))
+        return
+    again = f", {swept.stored_before} were there" if swept.stored_before else ""
+    typer.echo(f"{swept.stored_now} runs of {swept.total} in {took_s:.1f} s{again}. Results: {out}")
+    if failures:
+        typer.echo(f"{len(failures)} runs failed; the others are stored:", err=True)
+        for failure in swept.failures:
+            typer.echo(
+                f"  {failure.scheduler} on {failure.window} in region {failure.region}: {failure.what}",
+                err=True,
+            )
+        typer.echo("Mend the policy and run the same command in a new --out.", err=True)
+    else:
+        typer.echo(f"Next: windtunnel rank {out}")
+
+
+def cores(jobs: int) -> int:
+    """Return the number of workers: as asked, or one for each core that this process may use."""
+    import os
+
+    return jobs or len(os.sched_getaffinity(0))
+
+
+def revision() -> str:
+    """Return the git revision of the product, with "-dirty" if it was changed; its version if not in git."""
+    import subprocess
+    from importlib.metadata import version
+
+    here = Path(__file__).resolve().parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return version("windtunnel")
+    return told.stdout.strip()
