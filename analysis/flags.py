@@ -88,7 +88,10 @@ def _origins(of: Study) -> list[Flag]:
 
 def _pressures(of: Study) -> list[Flag]:
     table = pressure_table(of)
-    reached = {(str(row.region), str(row.source)): float(row.utilisation) for row in table.itertuples()}
+    if "utilisation" not in table:
+        return []
+    keys = zip(table["region"], table["source"], strict=True)
+    reached = dict(zip(keys, table["utilisation"].to_numpy(np.float64), strict=True))
     pairs: dict[tuple[str, str], list[str]] = {}
     for region, a, b in uneven_pairs(table):
         pairs.setdefault((a, b), []).append(region)

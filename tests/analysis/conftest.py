@@ -34,8 +34,8 @@ def key(made: dict[str, Any]) -> RunKey:
         "window_sha256": "a" * 64, "manifest_sha256": "b" * 64, "label": "surrogate", "split": "test",
         "scheduler_version": "1", "params": "{}", "control": name in CONTROLS, "engine_policy": name,
         "cluster_policy": "round-robin", "fleet": "{}", "profile": "llama-3.1-8b/a100-80g",
-        "tiers": json.dumps([{"name": "interactive"}]), "forecast": "lognormal:0.2", "seed": 1, "driver": "sim",
-        "git_rev": "0123456789abcdef", "schema_version": 1, "calibration_sha256": "c" * 64,
+        "tiers": json.dumps([{"name": "interactive"}]), "forecast": "lognormal:0.2", "seed": 1,
+        "driver": "sim", "git_rev": "0123456789abcdef", "schema_version": 1, "calibration_sha256": "c" * 64,
     }  # fmt: skip
     return RunKey(**{**usual, **made, "region": f"{made['rho']:g}"})
 
@@ -57,12 +57,15 @@ def row(run: RunKey, level: float, busy: float) -> dict[str, Any]:
     }  # fmt: skip
     counts = {"arrivals": 100, "finished": 100, "rejected": 0, "expired": 0, "failed": 0}
     return {
-        "run_id": run.run_id, **run.__dict__, **totals._asdict(), **counts, **metrics, "stretch": 1.0, "stratum": ""
+        "run_id": run.run_id, **run.__dict__, **totals._asdict(), **counts, **metrics,
+        "stretch": 1.0, "stratum": ""
     }  # fmt: skip
 
 
 def make_sweep(folder: Path, made: Made) -> Path:
-    """Write a made-up sweep: one shard a source and region, a frozen plan, the same luck for all schedulers."""
+    """Write a made-up sweep: one shard a source and region, a frozen plan, the same luck for all
+    schedulers.
+    """
     rng = np.random.default_rng(5)
     for source in made.sources:
         truth = made.truth.get(source, range(len(RANKED)))

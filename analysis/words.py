@@ -1,0 +1,235 @@
+"""Words: the summary of a report, made from its numbers and claiming no more than they show."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.controls import BROKEN, UNKNOWN
+from analysis.findings import Findings, best_changes, top_set
+from analysis.metrics import METRICS, split_column
+from analysis.portability import DIFFERS, GAP_MARGIN, HELD, Agreement
+from analysis.ranks import LEVEL
+
+GOOD, BAD, OPEN, NOTE = "holds", "does not hold", "open", "note"
+
+SLO_WORDS = {
+    "tier": "targets of the request's own tier",
+    "S1": "S1: first token 0.5 s, then 30 ms a token",
+    "S2": "S2: first token 2 s, then 100 ms a token",
+    "S3": "S3: first token 3 times, tokens 1.5 times the idle engine",
+    "S4-5": "S4: 5 times the idle engine end to end",
+    "S4-10": "S4: 10 times the idle engine end to end",
+    "S4-20": "S4: 20 times the idle engine end to end",
+}
+
+
+class Sentence(NamedTuple):
+    """One finding: what it is about, how it stands, and the words."""
+
+    about: str
+    stands: str  # GOOD | BAD | OPEN | NOTE
+    text: str
+
+
+def metric_words(column: str) -> str:
+    """Return a metric in plain words, e.g. "share of arrivals that met every target (S2: ...)"."""
+    metric, slo = split_column(column)
+    return METRICS[metric].words + (f" ({SLO_WORDS[slo]})" if slo else "")
+
+
+def margin_words(column: str) -> str:
+    """Return the practical margin in plain words: "0.02" for shares, "5 %" for the rest."""
+    entry = METRICS[split_column(column)[0]]
+    return f"{entry.margin:g}" if entry.kind == "rate" else f"{entry.margin:.0%}".replace("%", " %")
+
+
+def summary(of: Findings) -> tuple[Sentence, ...]:
+    """Return the summary's sentences, the answer to "does the ranking hold?" first."""
+    primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
+    return (
+        _sources(of, primary),
+        _winner(of),
+        _agreement(of, "pressure", "regions", of.across_regions, _region_pair),
+        _agreement(of, "metric", "metrics", of.across_metrics, _metric_pair),
+        _best(of, primary),
+        _controls(of),
+        _origin(of),
+        _resolution(of),
+    )
+
+
+def pair_words(one: Agreement) -> str:
+    """Return what two conditions an agreement is between."""
+    if one.a[0] != one.b[0]:
+        return f"{one.a[0]} and {one.b[0]} at rho {one.a[1]}"
+    return _region_pair(one) if one.a[1] != one.b[1] else _metric_pair(one)
+
+
+def _region_pair(one: Agreement) -> str:
+    return f"rho {one.a[1]} and {one.b[1]} on {one.a[0]}"
+
+
+def _metric_pair(one: Agreement) -> str:
+    return f"{one.a[2]} and {one.b[2]} on {one.a[0]} at rho {one.a[1]}"
+
+
+def _sources(of: Findings, primary: Sequence[Agreement]) -> Sentence:
+    if len(of.study.sources) < 2:
+        text = "There is one source, so nothing can be said about other traffic."
+        return Sentence("Other traffic", OPEN, text)
+    sentence = _agreement(of, "traffic", "sources", primary, pair_words)
+    kept = [one for one in primary if of.comparable(one)]
+    sure = sum(of.p_sources[one.a, one.b] <= LEVEL for one in kept)
+    after = (
+        f" By a permutation test, {sure} of these differ at 5 % after Holm's correction over all "
+        f"{len(primary)}."
+        if kept
+        else ""
+    )
+    return sentence._replace(about="Other traffic", text=sentence.text + after)
+
+
+def _agreement(
+    of: Findings, axis: str, plural: str, all_: Sequence[Agreement], words: Callable[[Agreement], str]
+) -> Sentence:
+    """Return how the order fares along one axis, counted over comparable pairs of cells."""
+    about = {"traffic": "Other traffic", "pressure": "Other load", "metric": "Other metrics"}[axis]
+    if not all_:
+        return Sentence(about, OPEN, f"There is one {axis} only, so there is nothing to compare.")
+    kept = [one for one in all_ if of.comparable(one)]
+    left = len(all_) - len(kept)
+    aside = f" {left} more are not counted (no order in a cell, or uneven pressure)." if left else ""
+    if not kept:
+        text = (
+            f"None of {len(all_)} comparisons between {plural} can be counted: no order in a cell, or "
+            "uneven pressure."
+        )
+        return Sentence(about, OPEN, text)
+    differ = [one for one in kept if one.verdict == DIFFERS]
+    held = [one for one in kept if one.verdict == HELD]
+    open_ = len(kept) - len(differ) - len(held)
+    counts = f"held in {len(held)} of {len(kept)} comparisons, differs in {len(differ)}, undecided in {open_}"
+    if differ:
+        worst = max(differ, key=lambda one: one.gap)
+        text = (
+            f"The order of schedulers does not hold everywhere when the {axis} changes: {counts}. "
+            "The largest gap "
+            f"below the noise ceiling is {worst.gap:.2f} in tau (95 % interval {worst.gap_low:.2f} to "
+            f"{worst.gap_high:.2f}), between {words(worst)}: the same order would agree by "
+            f"{worst.ceiling:.2f} "
+            f"there, these two agree by {worst.cross:.2f}."
+        )
+        stands = BAD
+    elif len(held) == len(kept):
+        text = (
+            f"The order of schedulers held in all {len(kept)} comparisons between {plural}, to "
+            f"{GAP_MARGIN:g} in tau."
+        )
+        stands = GOOD
+    else:
+        text = (
+            f"No change of order between {plural} is shown, but that is not proof of none: "
+            f"{counts}. More windows "
+            "would decide."
+        )
+        stands = OPEN
+    return Sentence(about, stands, text + aside)
+
+
+def _winner(of: Findings) -> Sentence:
+    keys = [key for key in of.rankings if key[2] == of.study.primary and of.rankings[key].informative]
+    words = metric_words(of.study.primary)
+    if not keys:
+        text = (
+            f"No scheduler stands out: by {words} none differs from another by more than the margin anywhere."
+        )
+        return Sentence("Best scheduler", OPEN, text)
+    tops = [top_set(of.rankings[key]) for key in keys]
+    counts = {name: sum(name in top for top in tops) for name in of.study.schedulers}
+    alone = {name: sum(top == (name,) for top in tops) for name in of.study.schedulers}
+    first, *others = sorted(counts, key=lambda name: (-counts[name], -alone[name], name))
+    text = (
+        f"By {words}, {first} is not shown worse than the best by more than "
+        f"{margin_words(of.study.primary)} in "
+        f"{counts[first]} of {len(keys)} cells where schedulers differ, alone in {alone[first]}."
+    )
+    if others:
+        text += f" Next is {others[0]} with {counts[others[0]]}, alone in {alone[others[0]]}."
+    if of.study.twins:
+        pairs = "; ".join(f"{name} = {', '.join(same)}" for name, same in of.study.twins.items())
+        text += f" Exact duplicates are ranked once: {pairs}."
+    return Sentence("Best scheduler", GOOD if counts[first] == len(keys) else NOTE, text)
+
+
+def _best(of: Findings, primary: Sequence[Agreement]) -> Sentence:
+    agreements = tuple(one for one in (*primary, *of.across_regions) if of.comparable(one))
+    changed, beyond = best_changes(of, agreements)
+    if not agreements:
+        return Sentence("First place", OPEN, "No two cells can be compared for who comes first.")
+    text = (
+        f"First place changes hands in {len(changed)} of {len(agreements)} comparisons between "
+        "sources or regions; "
+        f"in {len(beyond)} of them the best of one side is shown worse on the other, in the rest "
+        "it may be noise."
+    )
+    return Sentence("First place", BAD if beyond else (OPEN if changed else GOOD), text)
+
+
+def _controls(of: Findings) -> Sentence:
+    lost = [check for check in of.checks if check.status == BROKEN]
+    unknown = [check for check in of.checks if check.status == UNKNOWN]
+    if lost:
+        which = "; ".join(
+            f"{check.control} should be {check.place} on {check.column}: {check.says}" for check in lost
+        )
+        text = f"Do not trust this sweep before this is explained: controls came out wrongly ({which})."
+        return Sentence("Controls", BAD, text)
+    if unknown:
+        which = "; ".join(f"{check.control}: {check.says}" for check in unknown)
+        return Sentence("Controls", OPEN, f"Not every control could be checked ({which}).")
+    says = "; ".join(f"{check.control} {check.place} on {check.column}" for check in of.checks)
+    return Sentence(
+        "Controls", GOOD, f"Controls came out where they must ({says}), so the metrics notice order."
+    )
+
+
+def _origin(of: Findings) -> Sentence:
+    labels = of.study.labels
+    unreal = [source for source, label in labels.items() if label != "real"]
+    if not unreal:
+        return Sentence(
+            "Origin of traffic", GOOD, f"All traffic is from published real traces: {', '.join(labels)}."
+        )
+    surrogate = [source for source in unreal if "surrogate" in labels[source]]
+    if len(surrogate) == len(labels):
+        text = (
+            "All traffic is surrogate: generated, and fitted to published statistics of real "
+            "traces. It shows how "
+            "schedulers would rank on traffic like that, not that they do on the real traces."
+        )
+    else:
+        text = (
+            "Not all traffic is real: "
+            + ", ".join(f"{source} is {labels[source]}" for source in unreal)
+            + "."
+        )
+    return Sentence("Origin of traffic", NOTE, text)
+
+
+def _resolution(of: Findings) -> Sentence:
+    found = [r.detectable for key, r in of.rankings.items() if key[2] == of.study.primary and r.informative]
+    windows = [r.windows for key, r in of.rankings.items() if key[2] == of.study.primary]
+    known = [value for value in found if np.isfinite(value)]
+    if not known:
+        return Sentence("Resolution", OPEN, "What difference could have been detected is unknown.")
+    typical, margin = float(np.median(known)), of.rankings[next(iter(of.rankings))].margin
+    text = (
+        f"With {min(windows)} to {max(windows)} windows a cell"
+        if min(windows) < max(windows)
+        else f"With {max(windows)} windows a cell"
+    ) + (
+        f", a difference to the best of about {typical:.3f} is found with power 0.8 (median over cells); the "
+        f"margin that matters is {margin:g}."
+    )
+    return Sentence("Resolution", GOOD if typical <= margin else OPEN, text)
