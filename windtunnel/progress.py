@@ -11,16 +11,18 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
+from sim.sweep import Step
+
 if TYPE_CHECKING:
     from rich.progress import Task
 
     from sim.runs import Failure
-    from sim.sweep import Step
 
 STAGES = {
     "compile": ("Compiling policies (kept for next time)", "policies"),
@@ -37,9 +39,8 @@ class Rate(ProgressColumn):
     def render(self, task: "Task") -> Text:
         """Return the speed of a task in its own unit, blank while unknown."""
         speed = task.finished_speed or task.speed
-        return Text(
-            "" if speed is None else f"{speed:.1f} {task.fields['unit']}/s", style="progress.data.speed"
-        )
+        words = "" if speed is None else f"{speed:.1f} {task.fields['unit']}/s"
+        return Text(words, style="progress.data.speed")
 
 
 class Meter:
@@ -57,7 +58,7 @@ class Meter:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.shown: dict[str, int] = {}
+        self.shown: dict[str, TaskID] = {}
         self.told: dict[str, int] = {}
         self.started_s = time.monotonic()
 
@@ -72,16 +73,13 @@ class Meter:
 
     def __call__(self, event: "Step | Failure") -> None:
         """Show one event."""
-        if hasattr(event, "stage"):
+        if isinstance(event, Step):
             self.step(event)
         else:
-            self.console.print(
-                f"failed: {event.scheduler} on {event.window} in region {event.region}",
-                style="red",
-                highlight=False,
-            )
+            words = f"failed: {event.scheduler} on {event.window} in region {event.region}"
+            self.console.print(words, style="red", highlight=False)
 
-    def step(self, step: "Step") -> None:
+    def step(self, step: Step) -> None:
         """Move the bar of a stage, which is made when it is first heard of."""
         words, unit = STAGES[step.stage]
         if not self.console.is_terminal:

@@ -10,12 +10,8 @@ if TYPE_CHECKING:
     from loadgen.plan import Plan
     from sim.sweep import Swept
 
-PlanName = Annotated[
-    str, typer.Argument(help="A plan file, or a shipped plan: quick or demo.", metavar="PLAN")
-]
-WindowsDir = Annotated[
-    Path | None, typer.Option("--windows", help="Folder of frozen windows; overrides the plan's.")
-]
+PlanName = Annotated[str, typer.Argument(help="A plan file, or quick or demo, which ship.", metavar="PLAN")]
+WindowsDir = Annotated[Path | None, typer.Option("--windows", help="Folder of frozen windows.")]
 OutDir = Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")]
 Specs = Annotated[
     list[str] | None,
@@ -71,10 +67,8 @@ def calibrate(
         told = {name: capacity.capacity_per_s for name, capacity in capacities.items()}
         typer.echo(json.dumps({"out": str(out), "sha256": sha256, "capacity_per_s": told}))
         return
-    for name, capacity in capacities.items():
-        typer.echo(
-            f"{name}  {capacity.capacity_per_s:8.2f} requests/s  {capacity.served} of {capacity.rows} fit"
-        )
+    for name, one in capacities.items():
+        typer.echo(f"{name}  {one.capacity_per_s:8.2f} requests/s  {one.served} of {one.rows} fit")
 
 
 def sweep(
@@ -147,11 +141,9 @@ def tell(swept: "Swept", took_s: float, out: Path, as_json: bool) -> None:
     if failures:
         typer.echo(f"{len(failures)} runs failed; the others are stored:", err=True)
         for failure in swept.failures:
-            typer.echo(
-                f"  {failure.scheduler} on {failure.window} in region {failure.region}: {failure.what}",
-                err=True,
-            )
-        typer.echo("Mend the policy and run the same command in a new --out.", err=True)
+            place = f"{failure.scheduler} on {failure.window} in region {failure.region}"
+            typer.echo(f"  {place}: {failure.what}", err=True)
+        typer.echo("Mend the policy; one whose file was edited needs a new --out.", err=True)
     else:
         typer.echo(f"Next: windtunnel rank {out}")
 
