@@ -5,6 +5,8 @@ A profile is a TOML file whose keys carry their units; ``load`` finds it by name
 (``sim.roofline``).
 """
 
+import errno
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -55,8 +57,8 @@ LEVELS = ("kernels", "end to end", "roofline", "own rows")
 class Error:
     """How far the fit is from what it was fitted on; nan where the source does not say.
 
-    ``mape_percent`` is the mean absolute relative error, ``held_out_percent`` the same on rows not fitted,
-    ``points`` how many there were, ``note`` what they were.
+    ``mape_percent`` is the mean absolute relative error (nan for a roofline: nobody measured it),
+    ``held_out_percent`` the same on rows not fitted, ``points`` how many there were, ``note`` what they were.
     """
 
     mape_percent: float
@@ -169,17 +171,17 @@ def parse(text: str, where: str) -> Profile:
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not TOML: {error}", where=where, fix="mend the line that is named") from None
     table = Table(document, where)
-    form = table.word("form", tuple(FORMS))
+    form, level = table.word("form", tuple(FORMS)), table.word("level", LEVELS)
     profile = Profile(
         name=table.text("name"),
         model=table.text("model"),
         accelerator=table.text("accelerator"),
         cards=table.whole("cards", least=1),
         form=form,
-        level=table.word("level", LEVELS),
+        level=level,
         coefficients=_coefficients(table.table("coefficients"), form),
         origin=table.text("origin"),
-        error=_error(table.table("error")),
+        error=_error(table.table("error"), measured=level != "roofline"),
         memory=_memory(table.table("memory")),
         notes=table.texts("notes"),
     )
@@ -205,6 +207,20 @@ def dump(profile: Profile) -> str:
             if isinstance(value, str) or isfinite(value):
                 lines.append(f"{key} = {_quoted(value) if isinstance(value, str) else value}")
     return "\n".join(lines) + "\n"
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write a profile file whole or not at all; InputError if the disk is full or the folder isn't there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(dump(profile), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        full = error.errno == errno.ENOSPC
+        fix = "free some space and run again" if full else "name a file in a folder that you may write to"
+        what = f"cannot write the profile: {error.strerror}"
+        raise InputError(what, where=str(path), fix=fix) from None
 
 
 class Table:
@@ -305,9 +321,9 @@ def _coefficients(table: Table, form: str) -> tuple[float, ...]:
     return tuple(costs)
 
 
-def _error(table: Table) -> Error:
+def _error(table: Table, *, measured: bool) -> Error:
     error = Error(
-        mape_percent=table.number("mape_percent"),
+        mape_percent=table.number("mape_percent") if measured or table.has("mape_percent") else nan,
         note=table.text("note"),
         r2=table.number("r2", least=-inf, most=1.0) if table.has("r2") else nan,
         held_out_percent=table.number("held_out_percent") if table.has("held_out_percent") else nan,
@@ -351,7 +367,7 @@ def _quoted(text: str) -> str:
 
 
 def _unknown(name: str, rooflines: tuple[str, ...]) -> InputError:
-    near = get_close_matches(name.lower(), (*_shipped(), *rooflines), 4, 0.5)
+    near = get_close_matches(name.lower(), sorted({*_shipped(), *rooflines}), 4, 0.5)
     what = f"no profile is named {name!r}" + (f"; near it: {', '.join(near)}" if near else "")
     fix = (
         "`windtunnel profiles list` shows all; MODEL/ACCELERATOR of a known model and accelerator "

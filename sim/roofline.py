@@ -1,8 +1,8 @@
 """Roofline step times and KV capacity for any model and accelerator, when nobody has measured the pair.
 
 Weights and KV bytes move at 0.8 of the memory bandwidth, FLOPs run at 0.7 of the peak, and a fixed time is
-added a step, a layer, a sequence and an all-reduce. Against 42 measured end-to-end points of Llama-3.1-8B on an
-H100 such a roofline was 6 % off (21 % at full bandwidth and peak); elsewhere it is unmeasured.
+added a step, a layer, a sequence and an all-reduce. On 42 measured points of Llama-3.1-8B on an H100 such a
+roofline was 6 % off (21 % at full bandwidth and peak); for any other pair its error is unmeasured.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ BANDWIDTH_SHARE, COMPUTE_SHARE, MEMORY_SHARE = 0.8, 0.7, 0.9
 """What an engine gets of the datasheet's bandwidth, FLOPs (as on H100) and memory (vLLM's default)."""
 
 STEP_S, LAYER_S, SEQUENCE_S = 250e-6, 17e-6, 8e-6
-"""Fixed time a step, a layer and a decoding sequence. With the all-reduces they meet the measured floors of 21
-engines (8B to 70B, 1 to 8 cards) within 7 % on average; the sequence's is the H100 and H200 kernel tables'."""
+"""Fixed time a step, a layer and a decoding sequence. With the all-reduces they meet the measured floors of
+21 engines (8B to 70B, 1 to 8 cards) within 7 % on average; the sequence's is H100's and H200's."""
 
 ACTIVATION_GIB, ACTIVATION_BYTES, BUDGET_TOKENS = 1.0, 32, 2048
 """Activations a card, GiB + bytes x tokens x hidden size: 1.25 GiB for an 8B model, where vLLM logs 1.26 GiB.
 
-The resulting KV memory of an A100-80G is 1 % above vLLM's log for Llama-2-7B and 5 % above that for Llama-3-8B,
-which also loses memory outside its allocator (vllm-project/vllm#2031, #10511)."""
+KV memory of an A100-80G then is 1 % above vLLM's log for Llama-2-7B and 5 % above the one for Llama-3-8B,
+where vLLM also counts memory outside its allocator (vllm-project/vllm#2031, #10511)."""
 
 CARDS_MAX = 16
 """Most cards that one engine is tried on."""
@@ -39,11 +40,12 @@ TOKENS_LEAST = 2048
 """An engine must hold this many KV tokens (one step's budget), else the model doesn't fit."""
 
 ERROR_NOTE = (
-    "roofline: 6 % on 42 end-to-end points of Llama-3.1-8B/H100 (21 % at full bandwidth and peak); "
+    "6 % on 42 end-to-end points of Llama-3.1-8B/H100 (21 % at full bandwidth and peak); "
+    "3 to 13 % off the measured profiles of one card, 6 to 37 % off those of several cards; "
     "unmeasured for this pair"
 )
 ORIGIN = (
-    "roofline of datasheet rates: 0.8 of bandwidth, 0.7 of peak FLOPs, "
+    "datasheet rates: 0.8 of bandwidth, 0.7 of peak FLOPs, "
     "plus 0.25 ms a step, 17 us a layer, 8 us a sequence and the all-reduces"
 )
 
@@ -111,9 +113,8 @@ class Accelerator:
     note: str = ""
 
     def flops(self, weight_bytes: float) -> float:
-        """Peak FLOPs a second at the model's precision."""
-        fp8 = weight_bytes <= 1.0 and self.fp8_tflops > 0.0
-        return (self.fp8_tflops if fp8 else self.bf16_tflops) * 1e12
+        """Peak FLOPs a second; below 8 bits only the weights are small and the arithmetic has 16 bits."""
+        return (self.fp8_tflops if weight_bytes == 1.0 and self.fp8_tflops else self.bf16_tflops) * 1e12
 
 
 def roofline(model: Model, accelerator: Accelerator, cards: int = 1) -> Profile:
@@ -142,7 +143,7 @@ def roofline(model: Model, accelerator: Accelerator, cards: int = 1) -> Profile:
         level="roofline",
         coefficients=costs(model, accelerator, cards),
         origin=ORIGIN,
-        error=Error(mape_percent=6.0, note=ERROR_NOTE, points=42),
+        error=Error(mape_percent=nan, note=ERROR_NOTE),
         memory=memory,
         notes=tuple(notes),
     )
@@ -186,7 +187,7 @@ def capacity(model: Model, accelerator: Accelerator, cards: int) -> Memory:
             f"of weights - {activations:.2f} GiB of activations leaves KV memory for {max(tokens, 0)} tokens"
         )
         raise InputError(what, where="profile", fix=_cards_fix(model, accelerator))
-    a_token = model.kv_bytes(cards)
+    a_token, times = model.kv_bytes(cards), f"x {cards} cards " if cards > 1 else ""
     return Memory(
         card_gib=accelerator.memory_gib,
         used_share=MEMORY_SHARE,
@@ -194,7 +195,7 @@ def capacity(model: Model, accelerator: Accelerator, cards: int) -> Memory:
         activations_gib=round(activations, 3),
         kv_bytes_per_token=a_token,
         kv_blocks=tokens // BLOCK_TOKENS,
-        kv_from=f"({MEMORY_SHARE} x memory - weights - activations) x {cards} / {a_token:,} bytes a token",
+        kv_from=f"({MEMORY_SHARE} x memory - weights - activations) {times}/ {a_token:,} bytes a token",
     )
 
 
@@ -249,9 +250,13 @@ def examples() -> tuple[str, ...]:
 
 
 def find_model(name: str) -> Model:
-    """A model by its name in the table, NAME-fp8, or the path of a TOML or a Hugging Face config.json."""
+    """A model by its name in the table, NAME-fp8, or the path of a TOML or a Hugging Face config.json.
+
+    A TOML file holds a name and the keys of sim/profiles/models.toml.
+    """
     if name.endswith(".toml"):
-        return read_model(Path(name))
+        table = Table(_document(Path(name)), name)
+        return model_of(table.text("name"), table)
     if name.endswith(".json"):
         return read_config(Path(name))
     if name in models():
@@ -269,8 +274,7 @@ def find_model(name: str) -> Model:
 def find_accelerator(name: str) -> Accelerator:
     """An accelerator by its name in the table, or the path of a TOML file with the same keys and a name."""
     if name.endswith(".toml"):
-        document = _document(Path(name))
-        table = Table(document, name)
+        table = Table(_document(Path(name)), name)
         return accelerator_of(table.text("name"), table)
     if name in accelerators():
         return accelerators()[name]
@@ -333,12 +337,6 @@ def accelerator_of(name: str, table: Table) -> Accelerator:
     return accelerator
 
 
-def read_model(path: Path) -> Model:
-    """A user's model: a TOML file with a name and the keys of sim/profiles/models.toml."""
-    table = Table(_document(path), str(path))
-    return model_of(table.text("name"), table)
-
-
 def read_config(path: Path) -> Model:
     """A user's model from its Hugging Face config.json; InputError for shapes the roofline can't speak of."""
     document = _document(path)
@@ -383,8 +381,7 @@ def _weight_bytes(config: Mapping[str, Any], path: Path) -> float:
             fix = "write a .toml with weight_bytes instead"
             raise InputError(what, where=f"{path}: key quantization_config", fix=fix)
         return bits / 8.0
-    kind = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16")
-    return 4.0 if kind == "float32" else 2.0
+    return 2.0  # engines serve float32 checkpoints in 16 bits too
 
 
 def _document(path: Path) -> dict[str, Any]:
