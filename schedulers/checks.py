@@ -19,6 +19,9 @@ CLUSTER_HOOKS = ("admit", "order", "dispatch", "migrate", "scale", "observe")
 WIDE = ("preempt", "observe")
 """Hooks that take four arguments; all others take three."""
 
+LATER_S = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+"""How long nothing happens when answers are asked again."""
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -242,15 +245,17 @@ def _timely(policy: Policy, view: View, report: Report) -> None:
         wake_s = now.get(("wake", (engine,)), inf)
         if wrong("wake", wake_s, view):
             continue
-        moment_s = NOW_S + min(1000.0, 0.5 * max(0.0, wake_s - NOW_S))
-        later = ask(policy, copied(view), moment_s)
         queue = view.waiting[engine, : view.engines.waiting[engine]].tolist()
         batch = view.running[engine, : view.engines.running[engine]].tolist()
-        for hook, ids in (("order", queue), ("admit", queue), ("serve", batch)):
-            was, will = ([found.get((hook, (r,)), 0.0) for r in ids] for found in (now, later))
-            if not any(wrong(hook, one, view) for one in was + will) and _moved(hook, was, will):
-                text = f"{hook} answers otherwise {moment_s - NOW_S:g} s later, though nothing happened"
-                report(hook, "time", text + ": wake must return the moment at which it changes")
+        for after_s in LATER_S:
+            if NOW_S + after_s >= wake_s:
+                break
+            later = ask(policy, copied(view), NOW_S + after_s)
+            for hook, ids in (("order", queue), ("admit", queue), ("serve", batch)):
+                was, will = ([found.get((hook, (r,)), 0.0) for r in ids] for found in (now, later))
+                if not any(wrong(hook, one, view) for one in was + will) and _moved(hook, was, will):
+                    text = f"{hook} answers otherwise {after_s:g} s later, though nothing happened"
+                    report(hook, "time", text + ": wake must return the moment at which it changes")
 
 
 def _moved(hook: str, was: list[float], will: list[float]) -> bool:
