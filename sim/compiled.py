@@ -1,0 +1,310 @@
+"""The only module that knows numba: it compiles the kernel once, and policies' hooks as function pointers.
+
+Nothing else in the tree is decorated. Compiled code passes the rig and the view by address (``Ref``): by
+value they are hundreds of words, which cost minutes to compile and most of the time to run. Nothing is
+allocated inside, so reference counts are off. Code is cached on disk under a digest of the sources it was
+made from, because numba's own cache does not see an edit in another file.
+"""
+
+import hashlib
+import importlib
+import os
+import types as pytypes
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    models,
+    register_jitable,
+    register_model,
+)
+
+from schedulers.policy import ClusterPolicy, EnginePolicy
+from schedulers.view import Tiers, allocate
+from sim import hooks as shapes
+from sim.kernel import run
+from sim.rig import Hooks, Plant, Rig, Rules
+
+SOURCES = (
+    "schedulers.cost", "schedulers.dispatcher", "schedulers.policy", "schedulers.view", "sim.admission",
+    "sim.compiled", "sim.engine", "sim.gaps", "sim.hooks", "sim.kernel", "sim.memory", "sim.queue", "sim.rig",
+    "sim.stretch",
+)  # fmt: skip
+"""Modules whose edit makes all compiled code stale."""
+
+_i8, _f8, _ids, _out = types.int64, types.float64, types.int64[::1], types.float64[::1]
+
+
+def cache_root() -> Path:
+    """Where compiled code is kept: WINDTUNNEL_CACHE or the user's cache folder."""
+    root = os.environ.get("WINDTUNNEL_CACHE") or Path.home() / ".cache" / "windtunnel"
+    return Path(root) / "numba"
+
+
+def digest(paths: list[Path]) -> str:
+    """Sixteen hex digits over the contents of these sources and numba's version."""
+    seal = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(paths):
+        seal.update(path.read_bytes())
+    return seal.hexdigest()[:16]
+
+
+@cache
+def kernel_sources() -> tuple[Path, ...]:
+    """Files whose edit makes all compiled code stale."""
+    return tuple(Path(str(importlib.import_module(name).__file__)) for name in SOURCES)
+
+
+def cache_in(paths: list[Path]) -> None:
+    """Send the next compilation to the cache folder of these sources."""
+    numba.config.CACHE_DIR = str(cache_root() / digest([*kernel_sources(), *paths]))
+
+
+def callees(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Plain Python functions that this one names, in its module or in a module that it names."""
+    names = set(function.__code__.co_names)
+    for name in sorted(names):
+        found = function.__globals__.get(name)
+        if isinstance(found, pytypes.FunctionType):
+            yield found
+        elif isinstance(found, pytypes.ModuleType):
+            members = (getattr(found, member, None) for member in sorted(names))
+            yield from (member for member in members if isinstance(member, pytypes.FunctionType))
+
+
+def reachable(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """A function and all plain functions it can reach, in a fixed order, libraries left out."""
+    seen: list[Callable[..., Any]] = []
+    todo = [function]
+    while todo:
+        here = todo.pop()
+        if here not in seen and "site-packages" not in here.__code__.co_filename:
+            seen.append(here)
+            todo.extend(callees(here))
+    return seen
+
+
+class Ref(types.Type):  # type: ignore[misc]
+    """A pointer to a NamedTuple in memory: one word to pass on, where the tuple itself is hundreds."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        super().__init__(name=f"Ref({target.instance_class.__module__}.{target.instance_class.__name__})")
+
+
+@register_model(Ref)
+class RefModel(models.PrimitiveModel):  # type: ignore[misc]
+    """A Ref is a plain address."""
+
+    def __init__(self, manager: Any, kind: Ref) -> None:
+        super().__init__(manager, kind, ir.IntType(8).as_pointer())
+
+
+@infer_getattr
+class RefAttribute(AttributeTemplate):  # type: ignore[misc]
+    """A field of a Ref: another Ref if it is a NamedTuple, else the field itself."""
+
+    key = Ref
+
+    def generic_resolve(self, kind: Ref, field: str) -> Any:
+        """Return the numba type of a field; None if there is no such field."""
+        if field not in kind.target.fields:
+            return None
+        found = kind.target.types[kind.target.fields.index(field)]
+        return Ref(found) if isinstance(found, types.BaseNamedTuple) else found
+
+
+@lower_getattr_generic(Ref)  # type: ignore[untyped-decorator]
+def _load_field(context: Any, builder: Any, kind: Ref, value: Any, field: str) -> Any:
+    place = kind.target.fields.index(field)
+    whole = builder.bitcast(value, context.get_value_type(kind.target).as_pointer())
+    here = cgutils.gep_inbounds(builder, whole, 0, place)
+    if isinstance(kind.target.types[place], types.BaseNamedTuple):
+        return builder.bitcast(here, ir.IntType(8).as_pointer())
+    return builder.load(here)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _store(typing: Any, address: Any, value: Any) -> Any:
+    """Store a tuple at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], arguments[1].type.as_pointer())
+        builder.store(arguments[1], pointer)
+        return context.get_dummy_value()
+
+    return types.void(address, value), generate
+
+
+_jitable: set[Callable[..., Any]] = set()
+
+
+def allow(function: Callable[..., Any]) -> None:
+    """Let compiled code call a plain function, and whatever that calls."""
+    for found in reachable(function):
+        if found not in _jitable:
+            _jitable.add(found)
+            register_jitable(found)
+
+
+@cache
+def kinds() -> dict[str, Any]:
+    """Numba types: a reference to the view, the three hook shapes, and the parts of the rig."""
+    tiers = Tiers(*(np.zeros(1) for _ in Tiers._fields))
+    view = numba.typeof(allocate(1, 1, tiers, np.ones(1), (1, 1, 1)))
+    batch = types.FunctionType(types.void(Ref(view), _ids, _i8, _f8, _out))
+    search = types.FunctionType(_i8(Ref(view), _i8, _ids, _i8, _f8))
+    notice = types.FunctionType(types.void(Ref(view), _ids, _i8, _i8, _f8))
+    slots = [{"batch": batch, "search": search, "notice": notice}[shape_of(name)] for name in Hooks._fields]
+    floats = {
+        "dispatched_s",
+        "started_s",
+        "finished_s",
+        "longest_gap_s",
+        "order_key",
+        "serve_key",
+        "evict_key",
+    }
+    floats |= {"keys", "clock_s"}
+    squares = {"flight", "tally"}
+    private = [
+        types.float64[:, ::1] if name in squares else _out if name in floats else _ids
+        for name in Plant._fields
+    ]
+    rules = [_f8 if name in ("late_key", "watermark") else _i8 for name in Rules._fields]
+    parts = [view, view, types.NamedTuple(private, Plant), types.NamedTuple(rules, Rules)]
+    rig = types.NamedTuple([*parts, types.NamedTuple(slots, Hooks)], Rig)
+    return {"batch": batch, "search": search, "notice": notice, "parts": parts, "slots": slots, "rig": rig}
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _rig_at(typing: Any, address: Any) -> Any:
+    """Read an address as a reference to a rig."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+    return Ref(kinds()["rig"])(address), generate
+
+
+def _pack(address, known, board, plant, rules, a, b, c, d, e, f, g, h, i, j, k, m):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, PLR0913
+    _store(address, Rig(known, board, plant, rules, Hooks(a, b, c, d, e, f, g, h, i, j, k, m)))
+
+
+def _enter(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    run(_rig_at(address))
+
+
+@cache
+def _entries() -> tuple[Any, Any]:
+    """The compiled packer and event loop: made once, cached on disk."""
+    allow(run)
+    cache_in([])
+    pack = numba.njit(types.void(_i8, *kinds()["parts"], *kinds()["slots"]), cache=True)(_pack)
+    return pack, numba.njit(types.void(_i8), cache=True, _nrt=False)(_enter)
+
+
+def kernel() -> Callable[[Rig], None]:
+    """The compiled event loop over a rig whose hooks are compiled."""
+    pack, enter = _entries()
+
+    def play(rig: Rig) -> None:
+        memory = np.zeros(1 << 13, np.int64)  # room for the rig's pointers and numbers, several times over
+        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.rules, *rig.hooks)
+        enter(memory.ctypes.data)
+
+    return play
+
+
+def kernel_cached() -> bool:
+    """True if the kernel has been compiled on this machine from these very sources."""
+    folder = cache_root() / digest(list(kernel_sources()))
+    return any(folder.rglob("*_enter*.nbc"))
+
+
+def shape_of(slot: str) -> str:
+    """Return which of the three hook shapes a place in ``Hooks`` has."""
+    return "batch" if slot in shapes.BATCHES else "search" if slot in shapes.SEARCHES else "notice"
+
+
+@cache
+def compile_hook(slot: str, hook: Callable[..., Any] | None) -> Any:
+    """Compile one hook (or its absence) for its place in ``Hooks``."""
+    shape = shape_of(slot)
+    signature = kinds()[shape].signature
+    if hook is None:
+        cache_in([])
+        return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, f"absent_{shape}"))
+    allow(hook)
+    cache_in([Path(found.__code__.co_filename) for found in reachable(hook)])
+    return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, shape)(hook))
+
+
+_doors: dict[str, Callable[..., Any]] = {}
+
+
+def knock(slot: str, *arguments: Any) -> Any:
+    """Call the Python hook that stands behind this slot in the present run."""
+    return _doors[slot](*arguments)
+
+
+@cache
+def slow_door(slot: str) -> Any:
+    """Return a compiled function of the slot's shape that calls back into Python, at microseconds a call."""
+
+    def fill(view, ids, count, now_s, out):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        with numba.objmode():
+            knock(slot, ids, count, now_s, out)
+
+    def first(view, waiting, ids, count, now_s):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        with numba.objmode(place="int64"):
+            place = knock(slot, waiting, ids, count, now_s)
+        return place  # noqa: RET504 - numba brings values out of objmode by name
+
+    def tell(view, ids, count, event, now_s):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        with numba.objmode():
+            knock(slot, ids, count, event, now_s)
+
+    shape = shape_of(slot)
+    door = {"batch": fill, "search": first, "notice": tell}[shape]
+    return numba.njit(kinds()[shape].signature)(door)
+
+
+def hooks_for(engine: EnginePolicy, cluster: ClusterPolicy, rig: Rig) -> Hooks:
+    """Compiled hooks for a rig whose hooks are plain Python; those declared ``python`` use the door."""
+    made: dict[str, Any] = {}
+    for slot, hook in shapes.declared(engine, cluster).items():
+        central = slot == "dispatch" or slot.startswith("cluster_")
+        slow = (cluster if central else engine).python
+        if hook is not None and slow:
+            view = rig.board if central else rig.known
+            plain = getattr(rig.hooks, slot)
+            _doors[slot] = _bind(plain, view)
+            made[slot] = slow_door(slot)
+        else:
+            made[slot] = compile_hook(slot, hook)
+    return Hooks(**made)
+
+
+def _bind(plain: Callable[..., Any], view: Any) -> Callable[..., Any]:
+    return lambda *arguments: plain(view, *arguments)
+
+
+def warm(engine: EnginePolicy, cluster: ClusterPolicy) -> None:
+    """Compile, or load from the cache, all that a run of these policies needs."""
+    _entries()
+    for slot, hook in shapes.declared(engine, cluster).items():
+        slow = (cluster if slot == "dispatch" or slot.startswith("cluster_") else engine).python
+        if not (hook is not None and slow):
+            compile_hook(slot, hook)

@@ -1,0 +1,228 @@
+"""One engine's continuous batching: form a step, let its time pass, hand out its tokens."""
+
+from math import inf, isnan
+
+from loadgen.result import FINISHED, REJECTED
+from schedulers.cost import owed_tokens, step_s
+from schedulers.view import ARRIVAL, FINISH, FIRST_TOKEN, REJECT, STEP, TOKEN
+from sim.admission import scan_queue
+from sim.gaps import bin_of
+from sim.memory import end, fail, join_queue, make_room, note, note_all
+from sim.queue import sort
+from sim.rig import (
+    ACTIVE,
+    ARRIVED,
+    ATTENTION,
+    BATCH_AREA,
+    BUDGET,
+    BUSY_S,
+    DECODED,
+    DECODES,
+    END_S,
+    EVICTED,
+    FINE,
+    HELD,
+    KV,
+    KV_AREA,
+    KV_PEAK,
+    NOT_A_NUMBER,
+    PREFILL,
+    PREFILLED,
+    QUEUE_PEAK,
+    QUEUE_SUM,
+    REASON_LENGTH,
+    SERVE,
+    START_S,
+    Rig,
+)
+
+
+def arrive(rig: Rig, engine: int, request: int, now_s: float) -> None:
+    """A request reaches an engine; a prompt that can never fit is rejected here, with the reason."""
+    view, plant = rig.known, rig.plant
+    table = view.requests
+    table.engine[request] = engine
+    plant.dispatched_s[request] = now_s
+    if table.prompt_tokens[request] + 1 > rig.rules.capacity_tokens:
+        plant.reason[request] = REASON_LENGTH
+        end(rig, engine, request, REJECTED, now_s)
+        note(rig, request, REJECT, now_s)
+        return
+    table.prefill_tokens[request] = table.prompt_tokens[request]
+    view.engines.pending_tokens[engine] += table.prompt_tokens[request]
+    plant.tally[engine, ARRIVED] += 1
+    plant.tally[engine, QUEUE_SUM] += view.engines.waiting[engine]
+    if (rig.rules.watches >> ARRIVAL) & 1:
+        plant.ids[0] = request
+        rig.hooks.observe(view, plant.ids, 1, ARRIVAL, now_s)
+    join_queue(rig, engine, request, now_s)
+    plant.tally[engine, QUEUE_PEAK] = max(plant.tally[engine, QUEUE_PEAK], view.engines.waiting[engine])
+
+
+def sort_batch(rig: Rig, engine: int, now_s: float) -> None:
+    """Bring the running batch into the order in which the policy serves it."""
+    view, plant = rig.known, rig.plant
+    if rig.rules.serve == 0:
+        return  # kept in order of arrival from the start
+    row, count = view.running[engine], view.engines.running[engine]
+    rig.hooks.serve(view, row, count, now_s, plant.keys)
+    for place in range(count):
+        plant.serve_key[row[place]] = plant.keys[place]
+        if isnan(plant.keys[place]):
+            fail(rig, NOT_A_NUMBER, SERVE, row[place], engine)
+    sort(view.requests, plant.serve_key, row, count, plant.spare)
+
+
+def read_budget(rig: Rig, engine: int, now_s: float) -> int:
+    """Tokens that this step may carry: the policy's word, never above the engine's limit."""
+    limit = rig.known.engines.budget_max[engine]
+    if rig.rules.budget == 0:
+        return int(limit)
+    plant = rig.plant
+    plant.ids[0] = engine
+    rig.hooks.budget(rig.known, plant.ids, 1, now_s, plant.keys)
+    if isnan(plant.keys[0]):
+        fail(rig, NOT_A_NUMBER, BUDGET, -1, engine)
+        return 0
+    return int(max(0.0, min(float(limit), plant.keys[0])))
+
+
+def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) -> int:
+    """Give tokens to running requests in order, those before or those after the waiting; returns the rest."""
+    view, plant, rules = rig.known, rig.plant, rig.rules
+    row, place = view.running[engine], 0
+    while place < view.engines.running[engine] and budget > 0 and plant.error[0] == FINE:
+        request = row[place]
+        key = plant.serve_key[request]
+        if key == inf or (not late and key >= rules.late_key):
+            break
+        owed = owed_tokens(view, request)
+        chunk = min(owed, budget) if owed > 0 else 1
+        if plant.chunk[request] > 0 or (rules.chunked == 0 and 0 < owed > chunk):
+            place += 1
+            continue
+        thrown = plant.flight[engine, EVICTED]
+        fits, back = make_room(rig, engine, request, chunk, now_s)
+        budget += back
+        if fits:
+            plant.chunk[request] = chunk
+            budget -= chunk
+        place = place + 1 if plant.flight[engine, EVICTED] == thrown else 0  # an eviction closed a gap
+    return int(budget)
+
+
+def form(rig: Rig, engine: int, now_s: float) -> bool:
+    """Form the next step from running and waiting requests; False if nobody gets a token."""
+    plant, rules = rig.plant, rig.rules
+    plant.flight[engine, :] = 0.0
+    budget = read_budget(rig, engine, now_s)
+    sort_batch(rig, engine, now_s)
+    budget = serve_batch(rig, engine, budget, False, now_s)
+    if plant.flight[engine, EVICTED] == 0 and rig.known.engines.waiting[engine] > 0:
+        budget = scan_queue(rig, engine, budget, now_s)
+    if rules.late_key < inf:
+        serve_batch(rig, engine, budget, True, now_s)
+    return load(rig, engine, now_s)
+
+
+def load(rig: Rig, engine: int, now_s: float) -> bool:
+    """Sum up what the step carries and how long it takes."""
+    view, plant = rig.known, rig.plant
+    table, row = view.requests, view.running[engine]
+    prefill, decodes, attention, kv, held = 0, 0, 0.0, 0.0, 0
+    for place in range(view.engines.running[engine]):
+        request = row[place]
+        chunk, computed = plant.chunk[request], table.computed_tokens[request]
+        held += computed + chunk
+        if chunk == 0:
+            continue
+        if owed_tokens(view, request) > 0:
+            prefill += chunk
+            attention += chunk * (computed + chunk / 2.0)
+        else:
+            decodes += 1
+            kv += computed + 1.0
+    if prefill + decodes == 0:
+        return False
+    duration_s = step_s(view.costs[engine], float(prefill), attention, float(decodes), kv)
+    flight = plant.flight[engine]
+    flight[START_S], flight[END_S] = now_s, now_s + duration_s
+    flight[PREFILL], flight[DECODES], flight[ATTENTION] = prefill, decodes, attention
+    flight[KV], flight[HELD] = kv, held
+    used = view.engines.blocks_total[engine] - view.engines.blocks_free[engine]
+    plant.tally[engine, KV_PEAK] = max(plant.tally[engine, KV_PEAK], used)
+    return True
+
+
+def land(rig: Rig, engine: int) -> None:
+    """End the step under way: count its tokens, deliver them, let finished requests go."""
+    view, plant = rig.known, rig.plant
+    fleet, flight, tally = view.engines, plant.flight[engine], plant.tally[engine]
+    now_s, duration_s = flight[END_S], flight[END_S] - flight[START_S]
+    count = fleet.running[engine]
+    tally[BUSY_S] += duration_s
+    tally[BATCH_AREA] += duration_s * count
+    tally[KV_AREA] += duration_s * flight[HELD]
+    tally[PREFILLED] += flight[PREFILL]
+    tally[DECODED] += flight[DECODES]
+    fleet.steps[engine] += 1
+    fleet.prefilled_tokens[engine] += int(flight[PREFILL])
+    fleet.pending_tokens[engine] -= int(flight[PREFILL])
+    fleet.step_s[engine] = duration_s
+    fleet.reported_s[engine] = now_s
+    flight[ACTIVE] = 0.0
+    plant.clock_s[engine] = now_s
+    deliver(rig, engine, now_s)
+    release(rig, engine, now_s)
+    if (rig.rules.watches >> STEP) & 1:
+        plant.ids[0] = engine
+        rig.hooks.observe(view, plant.ids, 1, STEP, now_s)
+
+
+def deliver(rig: Rig, engine: int, now_s: float) -> None:
+    """Count the chunks of the step as computed and give a token to whoever has its whole prompt in."""
+    view, plant = rig.known, rig.plant
+    table, row = view.requests, view.running[engine]
+    firsts, tokens, usual_s, usual = 0, 0, -1.0, 0  # most gaps of a step are equal: their bin is found once
+    for place in range(view.engines.running[engine]):
+        request = row[place]
+        if plant.chunk[request] == 0:
+            continue
+        table.computed_tokens[request] += plant.chunk[request]
+        plant.chunk[request] = 0
+        if table.computed_tokens[request] < table.prefill_tokens[request]:
+            continue
+        table.generated_tokens[request] += 1
+        table.fresh_tokens[request] = 1
+        if table.generated_tokens[request] == 1:
+            table.first_token_s[request] = now_s
+            plant.spare[firsts] = request
+            firsts += 1
+        else:
+            gap_s = now_s - table.last_token_s[request]
+            if gap_s != usual_s:
+                usual_s, usual = gap_s, bin_of(gap_s)
+            plant.gaps[usual] += 1
+            plant.longest_gap_s[request] = max(plant.longest_gap_s[request], gap_s)
+        table.last_token_s[request] = now_s
+        plant.ids[tokens] = request
+        tokens += 1
+    note_all(rig, plant.spare, firsts, FIRST_TOKEN, now_s)
+    note_all(rig, plant.ids, tokens, TOKEN, now_s)
+
+
+def release(rig: Rig, engine: int, now_s: float) -> None:
+    """Let the requests go that have all their tokens."""
+    view, plant = rig.known, rig.plant
+    row, kept, gone = view.running[engine], 0, 0
+    for place in range(view.engines.running[engine]):
+        request = row[place]
+        if view.requests.generated_tokens[request] < plant.output_tokens[request]:
+            row[kept] = request
+            kept += 1
+        else:
+            end(rig, engine, request, FINISHED, now_s)
+            plant.ids[gone] = request
+            gone += 1
+    view.engines.running[engine] = kept
+    note_all(rig, plant.ids, gone, FINISH, now_s)

@@ -1,0 +1,202 @@
+"""Paged KV memory of one engine: allocation, eviction with recompute, and the queue to rejoin."""
+
+from math import inf, isnan
+
+from schedulers.cost import blocks_for, owed_tokens
+from schedulers.view import DONE, EVICT, WAITING, Ints
+from sim.queue import find, insert, remove_at
+from sim.rig import (
+    EVICT_HOOK,
+    EVICTED,
+    FINE,
+    NOT_A_NUMBER,
+    ORDER,
+    RECOMPUTED,
+    STALL,
+    THRASH,
+    WAKE,
+    Rig,
+)
+
+EVICTIONS_MAX = 10_000
+"""A request evicted more often than this is thrashing: the policy's fault, reported as such."""
+
+
+def fail(rig: Rig, code: int, hook: int, request: int, engine: int) -> None:
+    """Note the first fault of a run; the kernel stops at it."""
+    error = rig.plant.error
+    if error[0] == FINE:
+        error[0], error[1], error[2], error[3] = code, hook, request, engine
+
+
+def note_all(rig: Rig, ids: Ints, count: int, event: int, now_s: float) -> None:
+    """Tell the policies that watch this event about several requests at once."""
+    if count > 0 and (rig.rules.watches >> event) & 1:
+        rig.hooks.observe(rig.known, ids, count, event, now_s)
+    if count > 0 and (rig.rules.cluster_watches >> event) & 1:
+        rig.hooks.cluster_observe(rig.board, ids, count, event, now_s)
+
+
+def note(rig: Rig, request: int, event: int, now_s: float) -> None:
+    """Tell the policies that watch this event about one request."""
+    if ((rig.rules.watches | rig.rules.cluster_watches) >> event) & 1:
+        rig.plant.ids[0] = request
+        note_all(rig, rig.plant.ids, 1, event, now_s)
+
+
+def read_order(rig: Rig, engine: int, request: int, now_s: float) -> None:
+    """Read the order key of one waiting request; arrival if the policy has none."""
+    plant = rig.plant
+    if rig.rules.order == 0:
+        plant.order_key[request] = rig.known.requests.arrival_s[request]
+        return
+    plant.ids[0] = request
+    rig.hooks.order(rig.known, plant.ids, 1, now_s, plant.keys)
+    plant.order_key[request] = plant.keys[0]
+    if isnan(plant.keys[0]):
+        fail(rig, NOT_A_NUMBER, ORDER, request, engine)
+
+
+def join_queue(rig: Rig, engine: int, request: int, now_s: float) -> None:
+    """Put a request, new or evicted, into the engine's queue at its place."""
+    view = rig.known
+    table, fleet = view.requests, view.engines
+    table.state[request] = WAITING
+    table.enqueued_s[request] = now_s
+    read_order(rig, engine, request, now_s)
+    insert(table, rig.plant.order_key, view.waiting[engine], fleet.waiting[engine], request)
+    fleet.waiting[engine] += 1
+    fleet.queued_blocks[engine] += blocks_for(view, engine, table.prefill_tokens[request] + 1)
+    view.tenants.waiting[table.tenant[request]] += 1
+
+
+def leave_queue(rig: Rig, engine: int, place: int) -> int:
+    """Take the request at this place out of the queue and return it."""
+    view = rig.known
+    row = view.waiting[engine]
+    request = row[place]
+    remove_at(row, view.engines.waiting[engine], place)
+    view.engines.waiting[engine] -= 1
+    view.engines.queued_blocks[engine] -= blocks_for(view, engine, view.requests.prefill_tokens[request] + 1)
+    view.tenants.waiting[view.requests.tenant[request]] -= 1
+    return int(request)
+
+
+def free_blocks(rig: Rig, engine: int, request: int) -> None:
+    """Give all blocks of a request back."""
+    rig.known.engines.blocks_free[engine] += rig.known.requests.blocks[request]
+    rig.known.requests.blocks[request] = 0
+
+
+def grow(rig: Rig, engine: int, request: int, tokens: int) -> bool:
+    """Allocate blocks for so many more tokens of a request; False, and nothing done, if they are short."""
+    table, fleet = rig.known.requests, rig.known.engines
+    need = blocks_for(rig.known, engine, table.computed_tokens[request] + tokens) - table.blocks[request]
+    if need > fleet.blocks_free[engine]:
+        return False
+    if need > 0:
+        table.blocks[request] += need
+        fleet.blocks_free[engine] -= need
+    return True
+
+
+def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
+    """Throw a running request out; returns the tokens of this step that it gives back.
+
+    It loses its KV and recomputes prompt and generated tokens later.
+    """
+    view, plant = rig.known, rig.plant
+    table, fleet = view.requests, view.engines
+    row = view.running[engine]
+    place = find(row, fleet.running[engine], request)
+    remove_at(row, fleet.running[engine], place)
+    fleet.running[engine] -= 1
+    free_blocks(rig, engine, request)
+    fleet.pending_tokens[engine] -= owed_tokens(view, request)
+    plant.tally[engine, RECOMPUTED] += table.computed_tokens[request]
+    given = plant.chunk[request]
+    plant.chunk[request] = 0
+    plant.flight[engine, EVICTED] += 1
+    table.computed_tokens[request] = 0
+    table.prefill_tokens[request] = table.prompt_tokens[request] + table.generated_tokens[request]
+    table.evictions[request] += 1
+    fleet.pending_tokens[engine] += table.prefill_tokens[request]
+    note(rig, request, EVICT, now_s)
+    join_queue(rig, engine, request, now_s)
+    if table.evictions[request] > EVICTIONS_MAX:
+        fail(rig, THRASH, EVICT_HOOK, request, engine)
+    return int(given)
+
+
+def read_evict(rig: Rig, engine: int, now_s: float) -> None:
+    """Read the evict scores of the running batch into ``plant.keys``; arrival if the policy has none."""
+    view, plant = rig.known, rig.plant
+    row, count = view.running[engine], view.engines.running[engine]
+    if rig.rules.evict == 0:
+        for place in range(count):
+            plant.keys[place] = view.requests.arrival_s[row[place]]
+        return
+    rig.hooks.evict(view, row, count, now_s, plant.keys)
+    for place in range(count):
+        if isnan(plant.keys[place]):
+            fail(rig, NOT_A_NUMBER, EVICT_HOOK, row[place], engine)
+
+
+def victim(rig: Rig, engine: int, now_s: float) -> int:
+    """The running request with the largest evict score, the newest among equals."""
+    view, plant = rig.known, rig.plant
+    table, row = view.requests, view.running[engine]
+    read_evict(rig, engine, now_s)
+    best = 0
+    for place in range(1, view.engines.running[engine]):
+        here, there = row[place], row[best]
+        if plant.keys[place] != plant.keys[best]:
+            worse = plant.keys[place] > plant.keys[best]
+        elif table.arrival_s[here] != table.arrival_s[there]:
+            worse = table.arrival_s[here] > table.arrival_s[there]
+        elif table.luck[here] != table.luck[there]:
+            worse = table.luck[here] > table.luck[there]
+        else:
+            worse = here > there
+        if worse:
+            best = place
+    return int(row[best])
+
+
+def make_room(rig: Rig, engine: int, request: int, tokens: int, now_s: float) -> tuple[bool, int]:
+    """Evict until a running request can hold so many more tokens.
+
+    Returns (False if it had to leave itself, tokens of this step that the evicted give back).
+    """
+    back = 0
+    while not grow(rig, engine, request, tokens):
+        loser = victim(rig, engine, now_s)
+        back += evict(rig, engine, loser, now_s)
+        if loser == request or rig.plant.error[0] != FINE:
+            return False, back
+    return True, back
+
+
+def end(rig: Rig, engine: int, request: int, outcome: int, now_s: float) -> None:
+    """Close a request's account; the caller has taken it off its list."""
+    rig.known.requests.state[request] = DONE
+    rig.plant.outcome[request] = outcome
+    rig.plant.finished_s[request] = now_s
+    free_blocks(rig, engine, request)
+
+
+def wake_s(rig: Rig, engine: int, now_s: float) -> float:
+    """Next moment at which an answer of the policy changes by itself; +inf is never."""
+    if rig.rules.wake == 0:
+        return inf
+    rig.plant.ids[0] = engine
+    rig.hooks.wake(rig.known, rig.plant.ids, 1, now_s, rig.plant.keys)
+    if isnan(rig.plant.keys[0]):
+        fail(rig, NOT_A_NUMBER, WAKE, -1, engine)
+    return float(rig.plant.keys[0])
+
+
+def stalled(rig: Rig, engine: int) -> None:
+    """Nobody can be served and nothing will change that: the policy's fault."""
+    row = rig.known.waiting[engine] if rig.known.engines.waiting[engine] > 0 else rig.known.running[engine]
+    fail(rig, STALL, ORDER, row[0], engine)

@@ -1,0 +1,111 @@
+"""The rig that runs one window: the view that policies see, and the private state that they must not."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from schedulers.view import Floats, Ints, View
+
+Batch = Callable[[View, Ints, int, float, Floats], None]
+"""A hook over many requests: ``(view, ids, count, now_s, out)`` fills ``out[:count]``."""
+
+Search = Callable[[View, int, Ints, int, float], int]
+"""``preempt`` over many: ``(view, waiting, ids, count, now_s)`` is the first place that says 1, or -1."""
+
+Notice = Callable[[View, Ints, int, int, float], None]
+"""``observe`` over many: ``(view, ids, count, event, now_s)``."""
+
+START_S, END_S, PREFILL, DECODES, ATTENTION, KV, HELD, ACTIVE, EVICTED, IDLE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+"""Columns of ``Plant.flight``: the step under way on an engine."""
+
+BUSY_S, BATCH_AREA, KV_AREA, KV_PEAK, RECOMPUTED = 0, 1, 2, 3, 4
+PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED = 5, 6, 7, 8, 9
+"""Columns of ``Plant.tally``: sums over the run, a row an engine."""
+
+FINE, STALL, NOT_A_NUMBER, NO_ENGINE, BROKEN, THRASH = 0, 1, 2, 3, 4, 5
+"""Codes in ``Plant.error[0]``; then the hook or invariant, the request and the engine."""
+
+ORDER, ADMIT, SERVE, BUDGET, EVICT_HOOK, PREEMPT, WAKE = 0, 1, 2, 3, 4, 5, 6
+DISPATCH, CLUSTER_ADMIT, CLUSTER_ORDER = 7, 8, 9
+"""Hooks as named in ``Plant.error[1]``."""
+
+REASON_LENGTH, REASON_POLICY = 1, 2
+"""Places in ``loadgen.result.REASONS``."""
+
+
+class Plant(NamedTuple):
+    """Private state of the engines, shape (n,) a request and (engines, k) an engine."""
+
+    output_tokens: Ints  # the truth
+    outcome: Ints  # -1 before the end, then loadgen.result's codes
+    reason: Ints
+    dispatched_s: Floats
+    started_s: Floats
+    finished_s: Floats
+    longest_gap_s: Floats
+    order_key: Floats
+    serve_key: Floats
+    evict_key: Floats
+    chunk: Ints  # tokens given in the step under way
+    ids: Ints  # scratch
+    spare: Ints  # scratch for merging
+    keys: Floats  # scratch
+    clock_s: Floats  # (engines,) when the engine may form its next step
+    flight: Floats
+    tally: Floats
+    gaps: Ints  # histogram of gaps between tokens
+    held: Ints  # central queue of the dispatcher: held[:held_count[0]]
+    held_count: Ints  # (1,)
+    error: Ints  # (4,)
+
+
+class Rules(NamedTuple):
+    """What the engine policy declares, as numbers: 1 if the hook is there, and its settings."""
+
+    order: int
+    admit: int
+    serve: int
+    budget: int
+    evict: int
+    preempt: int
+    wake: int
+    watches: int  # bit mask over events
+    skip: int
+    chunked: int
+    rekey: int
+    dynamic: int
+    late_key: float  # running requests with this key or more are served after the waiting ones
+    watermark: float
+    jump: int
+    audit: int
+    dispatch: int
+    cluster_admit: int
+    cluster_order: int
+    cluster_watches: int
+    capacity_tokens: int  # longest prompt + output that one engine can hold
+
+
+class Hooks(NamedTuple):
+    """The policy's functions over batches; those that are left out are never called."""
+
+    order: Batch
+    admit: Batch
+    serve: Batch
+    budget: Batch
+    evict: Batch
+    wake: Batch
+    dispatch: Batch
+    cluster_admit: Batch
+    cluster_order: Batch
+    preempt: Search
+    observe: Notice
+    cluster_observe: Notice
+
+
+class Rig(NamedTuple):
+    """One window on one fleet under one scheduler."""
+
+    known: View  # what the engine policy sees ("view" is a name that numba reserves)
+    board: View  # what the cluster policy sees: the same tables with its own memo and parameters
+    plant: Plant
+    rules: Rules
+    hooks: Hooks
