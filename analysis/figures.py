@@ -100,6 +100,7 @@ class Bar(NamedTuple):
     high: float
     kind: str  # "differs" | "held" | "open" | "out"
     says: str
+    beside: tuple[str, str]  # noise ceiling and agreement, as text
 
 
 class Gaps(NamedTuple):
@@ -175,8 +176,8 @@ def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
     shown = [one for one in agreements if not np.isnan(one.gap)]
     known = [v for one in shown for v in (one.gap, one.gap_low, one.gap_high) if not np.isnan(v)]
     low, high = min([-0.25, *known]), max([0.5, *known])
-    left, width, step = 292.0, 720.0, 22.0
-    x = Axis(low, high, left, width - 20)
+    left, right, width, step = 292.0, 720.0, 880.0, 22.0
+    x = Axis(low, high, left, right)
     bars = []
     for place, one in enumerate(shown):
         kind = (
@@ -185,10 +186,13 @@ def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
         ends = (one.gap_low, one.gap_high) if not np.isnan(one.gap_low) else (one.gap, one.gap)
         says = f"gap {one.gap:.2f} ({one.gap_low:.2f} to {one.gap_high:.2f}), {one.verdict}"
         text = f"rho {one.a[1]}: {one.a[0]} – {one.b[0]}"
-        bars.append(Bar(34 + place * step, text, x.at(one.gap), x.at(ends[0]), x.at(ends[1]), kind, says))
-    marks = np.arange(np.ceil(low * 4) / 4, high + 1e-9, 0.25 if high - low < 1.6 else 0.5)
+        beside = (f"{one.ceiling:.2f}", f"{one.cross:.2f}".replace("-", "−"))
+        place_y = 34 + place * step
+        bars.append(Bar(place_y, text, x.at(one.gap), x.at(ends[0]), x.at(ends[1]), kind, says, beside))
+    apart = 0.25 if high - low < 1.6 else 0.5
+    marks = np.arange(np.ceil(low / apart), np.floor(high / apart) + 1) * apart
     ticks = tuple(Tick(x.at(float(mark)), f"{mark:g}") for mark in marks)
-    return Gaps(width, 34 + len(shown) * step + 34, left, width - 20, x.at(0.0), ticks, tuple(bars))
+    return Gaps(width, 34 + len(shown) * step + 34, left, right, x.at(0.0), ticks, tuple(bars))
 
 
 def _line(of: Findings, name: str, rankings: dict[str, Ranking], places: dict[str, float], y: Axis) -> Line:

@@ -27,7 +27,7 @@ LEAST_WINDOWS = 8
 """With fewer windows in a condition the gap gets no interval."""
 
 GAP_MARGIN = 0.2
-"""A gap whose interval ends below this counts as "order held": at k = 5 one swapped pair moves tau by 0.2."""
+"""A gap whose interval ends below this is "order held"; at k = 5 one swapped pair moves tau by 0.2."""
 
 DIFFERS, HELD, UNDECIDED = "order differs", "order held", "undecided"
 
@@ -129,9 +129,9 @@ def tau_matrix(conditions: list[Scores]) -> Floats:
 def _verdict(low: float, high: float) -> str:
     if np.isnan(low):
         return UNDECIDED
-    if low > 0:
-        return DIFFERS
-    return HELD if high < GAP_MARGIN else UNDECIDED
+    if high < GAP_MARGIN:
+        return HELD
+    return DIFFERS if low > 0 else UNDECIDED
 
 
 def _rows(of: Scores, names: list[str]) -> Floats:

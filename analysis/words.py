@@ -39,9 +39,9 @@ def metric_words(column: str) -> str:
 
 
 def margin_words(column: str) -> str:
-    """Return the practical margin in plain words: "0.02" for shares, "5 %" for the rest."""
+    """Return the practical margin in plain words: "0.02" for shares, "5%" for the rest."""
     entry = METRICS[split_column(column)[0]]
-    return f"{entry.margin:g}" if entry.kind == "rate" else f"{entry.margin:.0%}".replace("%", " %")
+    return f"{entry.margin:g}" if entry.kind == "rate" else f"{entry.margin:.0%}"
 
 
 def summary(of: Findings) -> tuple[Sentence, ...]:
@@ -82,7 +82,7 @@ def _sources(of: Findings, primary: Sequence[Agreement]) -> Sentence:
     kept = [one for one in primary if of.comparable(one)]
     sure = sum(of.p_sources[one.a, one.b] <= LEVEL for one in kept)
     after = (
-        f" By a permutation test, {sure} of these differ at 5 % after Holm's correction over all "
+        f" By a permutation test, {sure} of these differ at 5% after Holm's correction over all "
         f"{len(primary)}."
         if kept
         else ""
@@ -115,7 +115,7 @@ def _agreement(
         text = (
             f"The order of schedulers does not hold everywhere when the {axis} changes: {counts}. "
             "The largest gap "
-            f"below the noise ceiling is {worst.gap:.2f} in tau (95 % interval {worst.gap_low:.2f} to "
+            f"below the noise ceiling is {worst.gap:.2f} in tau (95% interval {worst.gap_low:.2f} to "
             f"{worst.gap_high:.2f}), between {words(worst)}: the same order would agree by "
             f"{worst.ceiling:.2f} "
             f"there, these two agree by {worst.cross:.2f}."
