@@ -1,0 +1,1 @@
+"""Readers of published traffic files, one module a family, and what they share."""
