@@ -22,8 +22,11 @@ COLUMNS = ("prefill_tokens", "attention", "decodes", "kv_tokens", "seconds")
 ROWS_LEAST = 24
 """Fewest rows that are fitted: twelve a half, two for each coefficient of the hinge."""
 
-CONFOUNDED = 0.98
-"""Correlation of decodes and KV tokens over pure-decode rows from which their split says nothing."""
+SPREAD_LEAST = 0.1
+"""Least spread (standard deviation over mean) of mean contexts that tells KV tokens from sequences."""
+
+BASE_LEAST_S = 1e-6
+"""A step of nothing takes at least this long on any engine; a fit below it saw no small steps."""
 
 
 class Rows(NamedTuple):
@@ -138,8 +141,8 @@ def fit(
     forms = tuple(FORMS) if form == "best" else (form,)
     costs = {one: SOLVERS[one](fitted) for one in forms}
     best = min(forms, key=lambda one: mape_percent(costs[one], held_out))
-    if costs[best][BASE] + costs[best][FLOOR] == 0.0:
-        what = "no fixed time of a step was found (0): no engine is that fast"
+    if costs[best][BASE] + costs[best][FLOOR] < BASE_LEAST_S:
+        what = "no fixed time of a step was found: no engine is that fast"
         raise InputError(what, where=origin, fix="time small steps too: few tokens, few sequences")
     model, accelerator, cards = split(name.partition("@")[0])
     error = Error(
@@ -183,12 +186,12 @@ def _r2(costs: Floats, rows: Rows) -> float:
 def _doubts(rows: Rows, costs: Floats) -> tuple[str, ...]:
     """What the rows can't tell, in words."""
     notes = []
-    pure = rows.take(np.flatnonzero(rows.prefill_tokens == 0.0))
-    spread = len(pure.decodes) > 2 and np.ptp(pure.decodes) > 0.0 and np.ptp(pure.kv_tokens) > 0.0
-    together = float(np.corrcoef(pure.decodes, pure.kv_tokens)[0, 1]) if spread else 1.0
-    if abs(together) > CONFOUNDED:
+    decoding = rows.take(np.flatnonzero(rows.decodes > 0.0))
+    contexts = decoding.kv_tokens / decoding.decodes
+    spread = float(contexts.std() / contexts.mean())
+    if spread < SPREAD_LEAST:
         notes.append(
-            f"decodes and kv_tokens move together in steps without prompts (correlation {together:.2f}): "
+            f"decodes and kv_tokens move together (the mean context varies by {100.0 * spread:.0f} % only): "
             "how time splits between them can't be told; vary the context length."
         )
     for column, what in ((PREFILL, "prompt tokens"), (ATTENTION, "prompt attention"), (KV, "KV tokens")):

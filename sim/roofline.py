@@ -215,8 +215,9 @@ def _tokens(model: Model, accelerator: Accelerator, cards: int) -> int:
 def _cards_fix(model: Model, accelerator: Accelerator) -> str:
     for cards in range(1, CARDS_MAX + 1):
         if model.splits(cards) and _tokens(model, accelerator, cards) >= TOKENS_LEAST:
+            some = f"{cards} cards" if cards > 1 else "1 card"
             suffix = f"x{cards}" if cards > 1 else ""
-            return f"it needs {cards} cards or more: {model.name}/{accelerator.name}{suffix}"
+            return f"it takes {some} at least: {model.name}/{accelerator.name}{suffix}"
     return f"no number of cards up to {CARDS_MAX} holds it: take a larger card or a smaller model"
 
 
