@@ -121,6 +121,11 @@ def holds_untargeted(view, request, now_s):
     return float(view.tiers.ttft_s[view.requests.tier[request]])
 
 
+def holds_the_unpromised(view, request, now_s):
+    tiers, tier = view.tiers, view.requests.tier[request]
+    return min(float(tiers.ttft_s[tier]), float(tiers.tpot_s[tier]), float(tiers.e2e_s[tier]))
+
+
 def big_reserve(view, request, now_s):
     return TAKE if view.engines.blocks_free[0] > 0.9 * view.engines.blocks_total[0] + 50 else WAIT
 
@@ -156,6 +161,7 @@ def big_reserve(view, request, now_s):
         (engine(serve=lambda v, r, t: inf), {("serve", "stall")}),
         (engine(serve=lambda v, r, t: inf, wake=lambda v, e, t: t + 1.0), set()),
         (engine(serve=holds_untargeted, reads=("targets", "tier")), {("serve", "stall")}),
+        (engine(order=holds_the_unpromised, reads=("targets", "tier")), {("order", "stall")}),
         (engine(admit=big_reserve), {("admit", "stall")}),
         (engine(observe=lambda v, r, k, t: 1.0, watches=(TOKEN,)), {("observe", "kind")}),
         (engine(observe=lambda v, e, k, t: raises(v, e, t), watches=(STEP,)), {("observe", "raises")}),

@@ -148,6 +148,14 @@ def test_sarathi_derives_its_budget_from_the_tightest_pace():
     assert answers("sarathi", "budget", view, (0,)) == [64.0]
 
 
+def test_sarathi_leaves_room_for_half_the_slots_as_decodes():
+    view = a_view("sarathi:phi=0.9")
+    view.engines.budget_max[0], view.engines.sequences_max[0] = 2000, 200
+    view.tiers.tpot_s[:] = 0.3
+    # 0.01 + 0.1 for 100 decodes + 0.005 + 1e-4 n + 1e-8 n^2 <= 0.27 with n = budget - 100: 1308 fits, 1372 doesn't
+    assert answers("sarathi", "budget", view, (0,)) == [1408.0]
+
+
 def test_sarathi_takes_the_whole_limit_without_a_pace_and_a_fixed_budget_by_order():
     view = a_view("sarathi")
     view.engines.budget_max[0] = 1000
@@ -166,7 +174,6 @@ def test_edf_moves_the_deadline_on_with_each_token():
     assert answers("edf", "serve", view, (0, 1)) == [1.0 + 1.0 + 5 * 0.1, 2.0 + 1.0]
     assert answers("edf", "order", view, (2, 3)) == [4.0, 6.0]
     assert answers("edf", "evict", view, (0,)) == [2.5]
-    assert find("edf").policy.scan == "skip"
 
 
 def test_edf_never_holds_a_request_without_a_deadline():
@@ -283,6 +290,15 @@ def test_least_requests_counts_both_lists_and_breaks_ties_by_luck():
     assert turns("least-requests", view, 1, 0.0) == [1.0]
     view.engines.alive[:] = 0
     assert turns("least-requests", view, 1, 0.5) == [HOLD]
+
+
+def test_declarations_that_an_engine_acts_on():
+    policies = {name: find(name).policy for name in ENGINES + CONTROLS}
+    assert {name for name, policy in policies.items() if policy.scan == "skip"} == {"edf"}
+    assert {name for name, policy in policies.items() if not policy.chunked} == {"fcfs-prefill"}
+    assert {name for name, policy in policies.items() if policy.wake} == {"sjf-pred"}
+    assert {name for name, policy in policies.items() if policy.preempt} == {"oracle-srpt"}
+    assert not any(policy.dynamic or policy.rekey or policy.python for policy in policies.values())
 
 
 def test_parameters_have_a_default_of_their_own():
