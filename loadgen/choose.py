@@ -69,7 +69,9 @@ def choose(traces: Sequence[Trace], recipe: Recipe) -> Choice:
 def stratified(pool: Sequence[Candidate]) -> list[Pick]:
     """Return the pool with strata and splits: bins of rank within a part, blocks of rank within a trace."""
     plain = [one for one in pool if one.reason != SCRIPT]
-    work, kappa, block = {}, {}, {}
+    work: dict[Place, int] = {}
+    kappa: dict[Place, int] = {}
+    block: dict[Place, int] = {}
     for part in sorted({one.part for one in plain}):
         members = [one for one in plain if one.part == part]
         work |= ranked(members, "work_per_s", WORK_BINS)
@@ -102,7 +104,8 @@ def draw(
     Each pick takes the part that is furthest behind its share, then the stratum with the fewest windows, then
     the block of time with the fewest, then the candidate's luck.
     """
-    left, picked, too_close = list(pool), [], 0
+    left, too_close = list(pool), 0
+    picked: list[Pick] = []
     parts: Counter[str] = Counter()
     cells: Counter[tuple[str, str]] = Counter()
     strata: Counter[str] = Counter()

@@ -63,7 +63,8 @@ def freeze(traces: Sequence[Trace], out: Path, recipe: Recipe) -> Frozen:
     choice = choose(ordered, recipe)
     if not choice.picked:
         files = ", ".join(trace.info.file for trace in ordered)
-        raise InputError(none_chosen(choice, recipe), where=files, fix=cure(recipe))
+        longest = max(trace.info.kept for trace in ordered)
+        raise InputError(none_chosen(choice, recipe), where=files, fix=cure(longest, recipe))
     windows = [frozen(ordered, pick, recipe) for pick in choice.picked]
     there = {line.id: line for line in read_manifest(out)} if (out / MANIFEST).is_file() else {}
     for window, _ in windows:
@@ -111,9 +112,10 @@ def none_chosen(choice: Choice, recipe: Recipe) -> str:
     return f"no window of {KINDS[recipe.kind].rows} rows can be cut ({tried})"
 
 
-def cure(recipe: Recipe) -> str:
-    """Say what would help."""
-    smaller = [name for name, kind in KINDS.items() if kind.rows < KINDS[recipe.kind].rows]
+def cure(longest: int, recipe: Recipe) -> str:
+    """Say what would help, where the longest file has so many rows."""
+    fitting = {name: kind.rows for name, kind in KINDS.items() if kind.rows <= longest}
+    smaller = [name for name, rows in fitting.items() if rows < KINDS[recipe.kind].rows]
     return "use a longer file" + (f", or smaller windows: --kind {smaller[0]}" if smaller else "")
 
 
@@ -136,18 +138,23 @@ def frozen(traces: Sequence[Trace], pick: Pick, recipe: Recipe) -> tuple[Window,
 
 def refuse_overlap(line: ManifestLine, there: Iterable[ManifestLine], out: Path) -> None:
     """Raise InputError if the folder holds a window of this kind with some of the same rows."""
+    end = line.first_row + line.rows
     for other in there:
-        same = (other.trace, other.sha256, other.kind) == (line.trace, line.sha256, line.kind)
-        apart = (
-            other.first_row + other.rows <= line.first_row or line.first_row + line.rows <= other.first_row
-        )
-        if same and not apart and other.id != line.id:
+        same = other.kind == line.kind and drawn_from(other) == drawn_from(line)
+        shared = other.first_row < end and line.first_row < other.first_row + other.rows
+        if same and shared and other.id != line.id:
             raise InputError(
-                f"{other.id} already holds some of the rows of a window that would be frozen now "
-                f"(seed {other.seed} there, {line.seed} now): the two would count the same traffic twice",
+                f"{other.id}, frozen here before with another seed or count, has rows in common with "
+                f"{line.id}: together they would count the same traffic twice",
                 where=str(out / MANIFEST),
-                fix="freeze into another folder, or with the seed that was used before",
+                fix="freeze into another folder, or with the options that were used before",
             )
+
+
+def drawn_from(line: ManifestLine) -> tuple[str, str]:
+    """Return what tells the rows of one trace from those of another; a longer surrogate has the same rows."""
+    seed = line.transforms.get("seed") if line.label == "surrogate" else None
+    return line.trace, line.sha256 if seed is None else f"seed {seed}"
 
 
 def unchanged(out: Path, old: ManifestLine | None, new: ManifestLine) -> ManifestLine | None:
@@ -241,6 +248,8 @@ def verify(folder: Path, sources: Path | None = None) -> list[Verdict]:
     source was asked for and is absent or another one, or a surrogate comes out otherwise on this machine.
     A folder with a manifest and no ``windows/`` is checked against the sources alone.
     """
+    if sources is not None and not sources.exists():
+        raise InputError("no such file or folder", where=str(sources), fix="name where the trace files lie")
     origins: dict[tuple[str, str, str], Trace | str] = {}
     verdicts = []
     for line in read_manifest(folder):
@@ -259,8 +268,10 @@ def verify(folder: Path, sources: Path | None = None) -> list[Verdict]:
 
 def compared(line: ManifestLine, found: Trace | str, *, stored: bool) -> Verdict:
     """Cut the window again from the trace it came from; ``found`` is that trace, or why there is none."""
+    if found == "" and stored:
+        return Verdict(line.id, EQUAL, "rows as frozen; name the trace files to cut it again")
     if isinstance(found, str):
-        return Verdict(line.id, CANNOT_TELL if found or not stored else EQUAL, found or "rows as frozen")
+        return Verdict(line.id, CANNOT_TELL, found or "neither its file nor its source is here")
     try:
         again = cut(found, line.first_row, line.rows, line.kind, line.seed).line.content_sha256
     except InputError as error:
@@ -281,25 +292,27 @@ def origin(line: ManifestLine, sources: Path | None) -> Trace | str:
     bare = line.file.removesuffix(".gz")
     names = {bare, f"{bare}.gz"}
     files = [sources] if sources.is_file() else sorted(sources.rglob("*"))
-    named = [path for path in files if path.name in names and path.is_file()]
-    for path in named:
-        columns, named_as = line.transforms.get("columns"), "own" if line.label == "own" else "auto"
+    why = f"source file absent: {line.file} is not in {sources}"
+    columns, named_as = line.transforms.get("columns"), "own" if line.label == "own" else "auto"
+    for path in files:
+        if path.name not in names or not path.is_file():
+            continue
         try:
             trace = read(path, source=named_as, unpinned=line.label == "unpinned", columns=columns)
         except InputError as error:
-            return f"the source file cannot be read: {error}"
+            why = f"the source file cannot be read: {error}"
+            continue
         if trace.info.sha256 == line.sha256:
             return trace
-    if named:
-        return f"{named[0].name} is there, but it is another file than the one that was cut (sha256 differs)"
-    return f"source file absent: {line.file} is not in {sources}"
+        why = f"{path.name} is there, but it is another file than the one that was cut (sha256 differs)"
+    return why
 
 
 def regenerated(line: ManifestLine) -> Trace | str:
-    """Generate the surrogate of a line again, or say why not."""
-    from loadgen.surrogate import generate
+    """Draw the surrogate of a line again, or say why not."""
+    from loadgen.surrogate import regenerate
 
-    rows, seed = line.transforms.get("rows"), line.transforms.get("seed")
-    if not isinstance(rows, int) or not isinstance(seed, int):
-        return "the manifest does not say with how many rows and which seed it was generated"
-    return generate(line.trace, rows=rows, seed=seed)
+    try:
+        return regenerate(line.generator)
+    except InputError as error:
+        return str(error)

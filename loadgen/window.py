@@ -185,8 +185,8 @@ def with_luck(bare: Window, seed: int) -> Window:
 def named(window: Window) -> Window:
     """Return the window with its content digest and the id that is made from it."""
     digest, line = content_sha256(window), window.line
-    identity = {"content_sha256": digest, "id": f"{line.source}-{line.kind}-{digest[:10]}"}
-    return window._replace(line=replace(line, **identity))
+    name = f"{line.source}-{line.kind}-{digest[:10]}"
+    return window._replace(line=replace(line, content_sha256=digest, id=name))
 
 
 def line_of(trace: Trace, first_row: int, rows: int, kind: str, seed: int) -> ManifestLine:

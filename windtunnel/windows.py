@@ -1,0 +1,360 @@
+"""The command ``windtunnel windows``: freeze slices of traffic, list them, verify them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from schedulers.errors import InputError
+
+if TYPE_CHECKING:
+    from loadgen.manifest import Frozen, Verdict
+    from loadgen.trace import Trace
+    from loadgen.window import ManifestLine
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+SURROGATE = "_surrogate"
+FAMILIES = ("azure2023", "azure2024", "burstgpt", "bailian", "mooncake", "own")
+SUFFIXES = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".json", ".json.gz")
+POOL = {"burstgpt_surrogate": 10.0, "bailian_surrogate": 1.5}
+"""Rows generated for each row wanted, so that strata can be filled; 4 elsewhere."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Folder = Annotated[Path, typer.Argument(help="Folder that holds manifest.jsonl and windows/.")]
+
+
+@app.callback()
+def windows() -> None:
+    """Windows: frozen slices of traffic, chosen before any scheduler has run. The unit of replication."""
+
+
+@app.command(
+    epilog="Example: windtunnel windows freeze --source azure2023 --from traces/azure --out windows\n\n"
+    "Without files: windtunnel windows freeze --source azure_surrogate --count 20 --out windows"
+)
+def freeze(
+    source: Annotated[
+        str,
+        typer.Option(
+            help="Family of the files (azure2023, azure2024, burstgpt, bailian, mooncake), own for your CSV "
+            "or JSONL, or azure_surrogate, burstgpt_surrogate, bailian_surrogate, which need no files."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of windows; what it holds stays.")],
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Traffic file, or folder with the family's files.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Windows wanted; fewer if the files hold no more.")] = 80,
+    kind: Annotated[
+        str, typer.Option(help="main (1,250 rows), tier (2,500), short (625) or published (200).")
+    ] = "main",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice and of the windows' luck.")] = 0,
+    unpinned: Annotated[
+        bool,
+        typer.Option("--unpinned", help="Take files other than the published ones; labelled so."),
+    ] = False,
+    columns: Annotated[
+        str,
+        typer.Option(help="Names in your own file: arrival_s=ts,prompt_tokens=in,output_tokens=out."),
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Choose windows of one source, cut them and add them to a folder.
+
+    Blind to outcomes: strata of work rate and burstiness, spread over time, by a seeded draw.
+    """
+    from loadgen.candidate import Recipe
+    from loadgen.manifest import freeze as freeze_windows
+
+    recipe = Recipe(kind=kind, count=count, seed=seed)
+    named = named_columns(columns)
+    if source.endswith(SURROGATE):
+        if from_ is not None or named or unpinned:
+            raise InputError(
+                f"{source} is generated, not read",
+                where="--from, --columns, --unpinned",
+                fix=f"leave them out, or name {source.removesuffix(SURROGATE)} files with --source",
+            )
+        traces = generated(source, count, kind, seed)
+    else:
+        traces = read_all(source, from_, unpinned=unpinned, columns=named)
+    frozen = freeze_windows(traces, out, recipe)
+    if as_json:
+        typer.echo(json.dumps(facts(frozen, traces)))
+    else:
+        tell(frozen, traces)
+
+
+@app.command("list", epilog="Example: windtunnel windows list windows")
+def list_windows(folder: Folder, as_json: AsJson = False) -> None:
+    """List the windows of a folder with where they come from and what they are like."""
+    from loadgen.manifest import manifest_sha256, read_manifest
+
+    lines, digest = read_manifest(folder), manifest_sha256(folder)
+    if as_json:
+        plain = [vars(line) for line in lines]
+        typer.echo(json.dumps({"folder": str(folder), "manifest_sha256": digest, "windows": plain}))
+        return
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table("window", "trace", "label", "split", "stratum", box=SIMPLE)
+    for title in ("from row", "rows", "span s", "req/s", "work", "kappa 1 s", "in p99", "output"):
+        table.add_column(title, justify="right")
+    for line in sorted(lines, key=lambda line: (line.source, line.kind, line.trace, line.first_row)):
+        found = line.descriptors
+        described = (
+            number(found.get("requests_per_s"), ".2f"),
+            number(found.get("work_per_s"), ".2f"),
+            number(found.get("kappa_1s"), ".3f"),
+            number(found.get("prompt_p99_tokens"), ",.0f"),
+            number(found.get("output_share"), ".0%"),
+        )
+        names = (line.id, line.trace, line.label, line.split, line.stratum)
+        table.add_row(*names, f"{line.first_row:,}", f"{line.rows:,}", f"{line.span_s:,.0f}", *described)
+    screen = console()
+    screen.print(table)
+    screen.print(f"{len(lines)} windows, manifest {digest[:12]}: {spread(lines)}", markup=False)
+    screen.print("work: engine seconds a second at the reference prices; output: its share of all tokens.")
+
+
+@app.command(epilog="Example: windtunnel windows verify windows --from traces/azure")
+def verify(
+    folder: Folder,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Traffic file or folder to cut the windows again from."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute every digest, and cut windows again from their files; surrogates are generated again.
+
+    Answers equal, differs (exit code 1) or cannot tell (the source is not here).
+    """
+    from loadgen.manifest import CANNOT_TELL, DIFFERS, EQUAL
+    from loadgen.manifest import verify as verify_windows
+
+    verdicts = verify_windows(folder, from_)
+    counted = Counter(verdict.answer for verdict in verdicts)
+    if as_json:
+        summary = {answer.replace(" ", "_"): counted[answer] for answer in (EQUAL, DIFFERS, CANNOT_TELL)}
+        plain = [verdict._asdict() for verdict in verdicts]
+        typer.echo(json.dumps({"folder": str(folder), **summary, "windows": plain}))
+    else:
+        tell_verdicts(verdicts, counted)
+    if counted[DIFFERS]:
+        raise typer.Exit(1)
+
+
+def generated(source: str, count: int, kind: str, seed: int) -> "list[Trace]":
+    """Generate the parts of a surrogate, long enough to choose ``count`` windows of this kind from."""
+    from loadgen.candidate import KINDS, rules
+    from loadgen.surrogate import PARTS, generate
+
+    if source not in PARTS:
+        raise InputError(f"no surrogate {source!r}", where="--source", fix=f"use one of {', '.join(PARTS)}")
+    shares = dict(rules(source).shares)
+    parts = {part: shares.get(part.rpartition("-")[2], 1.0) for part in PARTS[source]}
+    rows = count * KINDS[kind].rows * POOL.get(source, 4.0) / sum(parts.values())
+    least = 4 * KINDS[kind].rows
+    return [generate(part, rows=max(least, round(rows * share)), seed=seed) for part, share in parts.items()]
+
+
+def read_all(source: str, path: Path | None, *, unpinned: bool, columns: Mapping[str, str]) -> "list[Trace]":
+    """Read the files of one source: a file, or those of its family in a folder."""
+    from dataclasses import replace
+
+    from loadgen.trace import read
+
+    if path is None:
+        hint = f", or --source {source}{SURROGATE}" if f"{source}{SURROGATE}" in surrogates() else ""
+        raise InputError(f"{source} needs its files", where="--from", fix=f"--from FILE_OR_FOLDER{hint}")
+    traces = []
+    for file in files_of(source, path):
+        trace = read(file, source=source, unpinned=unpinned, columns=columns or None)
+        if columns:  # kept, so that `verify` can read the file again
+            kept = {**trace.info.transforms, "columns": dict(columns)}
+            trace = trace._replace(info=replace(trace.info, transforms=kept))
+        traces.append(trace)
+    return traces
+
+
+def surrogates() -> tuple[str, ...]:
+    """Names of the surrogates that can be generated."""
+    from loadgen.surrogate import PARTS
+
+    return tuple(PARTS)
+
+
+def files_of(source: str, path: Path) -> list[Path]:
+    """Return the files to read: ``path`` itself, or the files of the family in that folder.
+
+    Of a file that is there with and without failed requests, the one without is taken (BurstGPT).
+    """
+    from loadgen.formats.detect import detect
+
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError("no such file or folder", where=str(path), fix="check --from")
+    if source == "own":
+        raise InputError("a folder, not a file", where=str(path), fix="name your file with --from")
+    found = []
+    for file in sorted(file for file in path.iterdir() if file.name.lower().endswith(SUFFIXES)):
+        try:
+            layout = detect(file)
+        except InputError:
+            continue  # another kind of file; what is left to read says what is wrong, if nothing is
+        if source in (layout.family, layout.source):
+            found.append(file)
+    if not found:
+        raise InputError(
+            f"no file of {source} in the folder",
+            where=str(path),
+            fix=f"windtunnel traces fetch {source}, or name a file; families: {', '.join(FAMILIES)}",
+        )
+    return without_failed(found)
+
+
+def without_failed(files: list[Path]) -> list[Path]:
+    """Leave out each file that stands there without its failed requests too."""
+    names = {file.name.removesuffix(".gz") for file in files}
+    return [
+        file
+        for file in files
+        if file.name.removesuffix(".gz").replace("_", "_without_fails_", 1) not in names
+    ]
+
+
+def named_columns(text: str) -> dict[str, str]:
+    """Read ``ours=theirs,ours=theirs``."""
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if any(not equals or not theirs.strip() for _, equals, theirs in pairs):
+        raise InputError(
+            f"{text!r} is not a list of names",
+            where="--columns",
+            fix="--columns arrival_s=ts,prompt_tokens=in,output_tokens=out",
+        )
+    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
+
+
+def facts(frozen: "Frozen", traces: "Iterable[Trace]") -> dict[str, Any]:
+    """What a freeze did, as plain values for JSON."""
+    choice = frozen.choice
+    return {
+        "folder": str(frozen.folder),
+        "manifest_sha256": frozen.manifest_sha256,
+        "source": frozen.lines[0].source,
+        "kind": frozen.lines[0].kind,
+        "labels": sorted({line.label for line in frozen.lines}),
+        "asked": choice.asked,
+        "frozen": len(frozen.lines),
+        "written": frozen.written,
+        "kept": len(frozen.lines) - frozen.written,
+        "in_folder": frozen.total,
+        "candidates": choice.candidates,
+        "pool": choice.pool,
+        "rejected": choice.rejected,
+        "too_close": choice.too_close,
+        "ramp_rows": choice.ramp_rows,
+        "strata": choice.strata,
+        "splits": dict(Counter(line.split for line in frozen.lines)),
+        "traces": [read_facts(trace) for trace in sorted(traces, key=lambda trace: trace.info.source)],
+        "windows": [line.id for line in frozen.lines],
+    }
+
+
+def read_facts(trace: "Trace") -> dict[str, Any]:
+    """How a file was read, as plain values."""
+    names = (
+        "source",
+        "label",
+        "file",
+        "sha256",
+        "rows_read",
+        "kept",
+        "dropped",
+        "moved",
+        "licence",
+        "citation",
+    )
+    return {name: getattr(trace.info, name) for name in names}
+
+
+def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
+    """Print what a freeze did; whose data it is goes to stderr."""
+    choice, lines, screen = frozen.choice, frozen.lines, console()
+    for trace in sorted(traces, key=lambda trace: trace.info.source):
+        info = trace.info
+        dropped = ", ".join(f"{reason} {rows:,}" for reason, rows in info.dropped.items())
+        moved = f", {info.moved:,} sorted into place" if info.moved else ""
+        screen.print(
+            f"{info.source} ({info.label}): {info.kept:,} of {info.rows_read:,} rows kept"
+            f"{f', dropped: {dropped}' if dropped else ''}{moved}",
+            markup=False,
+        )
+        if info.citation:
+            typer.echo(f"{info.source}: {info.licence}. {info.citation}", err=True)
+    labels = ", ".join(sorted({line.label for line in lines}))
+    already = f", {len(lines) - frozen.written} there already" if frozen.written < len(lines) else ""
+    screen.print(
+        f"[bold]{len(lines)} {lines[0].kind} windows of {lines[0].source}[/bold] ({labels}): "
+        f"{spread(lines)}{already}",
+        highlight=False,
+    )
+    rejected = ", ".join(f"{reason} {number:,}" for reason, number in choice.rejected.items()) or "none"
+    screen.print(
+        f"chosen from {choice.pool:,} of {choice.candidates:,} candidates; rejected: {rejected}"
+        f"{f'; too close to a chosen one: {choice.too_close:,}' if choice.too_close else ''}"
+        f"{f'; quiet rows left out at the head: {choice.ramp_rows:,}' if choice.ramp_rows else ''}",
+        markup=False,
+    )
+    empty = [name for name, number in choice.strata.items() if not number]
+    if empty:
+        screen.print(f"strata without a window: {', '.join(empty)}", markup=False)
+    if len(lines) < choice.asked:
+        screen.print(f"{choice.asked} were asked for; there are no more.", markup=False)
+    screen.print(
+        f"{frozen.folder}: {frozen.total} windows, manifest {frozen.manifest_sha256[:12]}", markup=False
+    )
+
+
+def tell_verdicts(verdicts: "Iterable[Verdict]", counted: Mapping[str, int]) -> None:
+    """Print how many windows got which answer, and each that is not as it should be."""
+    screen = console()
+    notes = Counter((verdict.answer, verdict.note) for verdict in verdicts)
+    for verdict in verdicts:
+        if verdict.answer == "differs":
+            screen.print(f"{verdict.id} differs: {verdict.note}", style="red", markup=False)
+    for (answer, note), number_of in sorted(notes.items()):
+        if answer != "differs":
+            screen.print(f"{number_of} {answer}: {note}", markup=False)
+    total = "  ".join(f"{answer} {number_of}" for answer, number_of in sorted(counted.items()))
+    screen.print(total or "no windows", style="bold", highlight=False)
+
+
+def spread(lines: "Iterable[ManifestLine]") -> str:
+    """How many windows of which split, and of which source where there are several."""
+    counted = Counter((line.source, line.split) for line in lines)
+    several = len({source for source, _ in counted}) > 1
+    return ", ".join(
+        f"{number_of} {f'{source} ' if several else ''}{split}"
+        for (source, split), number_of in sorted(counted.items())
+    )
+
+
+def number(value: float | None, style: str) -> str:
+    """A number in this style, "-" if unknown."""
+    return "-" if value is None else format(value, style)
+
+
+def console() -> Any:
+    """Where tables go: as wide as the terminal, or wide enough not to wrap in a file."""
+    from rich.console import Console
+
+    screen = Console()
+    return screen if screen.is_terminal else Console(width=200)
