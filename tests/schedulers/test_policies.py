@@ -152,7 +152,7 @@ def test_sarathi_leaves_room_for_half_the_slots_as_decodes():
     view = a_view("sarathi:phi=0.9")
     view.engines.budget_max[0], view.engines.sequences_max[0] = 2000, 200
     view.tiers.tpot_s[:] = 0.3
-    # 0.01 + 0.1 for 100 decodes + 0.005 + 1e-4 n + 1e-8 n^2 <= 0.27 with n = budget - 100: 1308 fits, 1372 doesn't
+    # 0.01 + 0.1 for 100 decodes + 0.005 + 1e-4 n + 1e-8 n^2 <= 0.27, n = budget - 100: 1308 fits, 1372 not
     assert answers("sarathi", "budget", view, (0,)) == [1408.0]
 
 
