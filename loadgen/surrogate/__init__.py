@@ -6,34 +6,49 @@ They are labelled ``surrogate`` everywhere and never carry the plain name of wha
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from loadgen.surrogate import azure
+from loadgen.surrogate import azure, bailian, burstgpt
 from loadgen.surrogate.sampling import GENERATOR
 from loadgen.trace import Trace
 from schedulers.errors import InputError
 
 __all__ = ["GENERATOR", "PARTS", "ROWS_MAX", "generate", "regenerate"]
 
-PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"azure_surrogate": tuple(azure.SERVICES)})
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "azure_surrogate": tuple(azure.SERVICES),
+        "burstgpt_surrogate": ("burstgpt_surrogate",),
+        "bailian_surrogate": tuple(bailian.PARTS),
+    }
+)
 """The parts of each source: what ``generate`` draws one trace each of."""
 
-DRAWS: Mapping[str, Callable[[str, int, int], Trace]] = MappingProxyType({"azure_surrogate": azure.draw})
+DRAWS: Mapping[str, Callable[[str, int, int], Trace]] = MappingProxyType(
+    {
+        "azure_surrogate": azure.draw,
+        "burstgpt_surrogate": burstgpt.draw,
+        "bailian_surrogate": bailian.draw,
+    }
+)
 
-ROWS_MAX = 20_000_000
+ROWS_MAX: Mapping[str, int] = MappingProxyType(
+    {"azure_surrogate": 20_000_000, "burstgpt_surrogate": 20_000_000, "bailian_surrogate": 2_000_000}
+)
+"""Most rows of one trace; Bailian's prefix ids take about 400 a row."""
 
 
 def generate(name: str, *, rows: int, seed: int) -> Trace:
     """Draw ``rows`` requests of the part ``name``; the first n rows are the same for any ``rows`` >= n.
 
     Raises InputError for a name that is no part (a source of several parts is none) and for rows outside
-    [1, ROWS_MAX]. Models and their origin: reference/traces.md section 6.
+    [1, ROWS_MAX[source]]. Models and their origin: reference/traces.md section 6.
     """
     source = next((source for source, parts in PARTS.items() if name in parts), None)
     if source is None:
         parts = PARTS.get(name, tuple(part for parts in PARTS.values() for part in parts))
         what = f"{name!r} has several parts" if name in PARTS else f"unknown surrogate {name!r}"
         raise InputError(what, where="name of the surrogate", fix=f"use one of {', '.join(parts)}")
-    if not 1 <= rows <= ROWS_MAX:
-        raise InputError(f"{rows} rows of {name}", where="rows", fix=f"ask for 1 to {ROWS_MAX} rows")
+    if not 1 <= rows <= ROWS_MAX[source]:
+        raise InputError(f"{rows} rows of {name}", where="rows", fix=f"ask for 1 to {ROWS_MAX[source]} rows")
     return DRAWS[source](name, rows, seed)
 
 

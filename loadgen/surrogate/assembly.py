@@ -61,6 +61,7 @@ def assemble(drawn: Drawn, stream: Stream, source: Source) -> Trace:
     ``info.generator`` is what ``loadgen.surrogate.regenerate`` reads to draw the same trace again.
     """
     rows = len(drawn.arrival_ns)
+    seconds, nanos = divmod(int(drawn.arrival_ns[0]), 10**9)
     drawn = drawn._replace(arrival_ns=drawn.arrival_ns - drawn.arrival_ns[0])
     info = TraceInfo(
         source=stream.name,
@@ -73,7 +74,7 @@ def assemble(drawn: Drawn, stream: Stream, source: Source) -> Trace:
         kept=rows,
         dropped={},
         moved=0,
-        t0="0",
+        t0=f"{seconds}.{nanos:09d}",
         block_tokens=drawn.block_tokens,
         transforms={"seed": stream.seed, "rows": rows},
         licence=source.licence,

@@ -93,7 +93,7 @@ CONV_BINS = (  # share of rows, prompt quantiles, output quantiles
 
 
 def conv_rates(stream: Stream, bins: int) -> Floats:
-    """Return requests/s of the first ``bins`` minutes, shape (bins,): a drift times a 24 h wave from its trough."""
+    """Return requests/s of the first ``bins`` minutes, shape (bins,): a drift times a wave of 24 h."""
     drift = autoregressive(stream.normals("drift", bins), CONV_DRIFT_SD, CONV_DRIFT_RHO)
     swing = (CONV_DAY_PEAK_TO_TROUGH - 1.0) / (CONV_DAY_PEAK_TO_TROUGH + 1.0)
     hour_angle = 2.0 * np.pi * np.arange(bins) * (CONV_DRIFT_S / DAY_S)

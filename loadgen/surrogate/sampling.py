@@ -15,6 +15,7 @@ from scipy.special import gammaincinv, ndtri
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.int32]
 
 GENERATOR = "surrogate/1"
 """Version of the generators: raised whenever any of them draws another row for the same seed."""
@@ -59,31 +60,41 @@ class Quantiles(NamedTuple):
 class Knots(NamedTuple):
     """A quantile function whose logarithm is linear in the normal score between knots.
 
-    ``scores`` ascend from 0 (the median). Below the median the slope is 0.9, above the last knot it stays
-    what it was, up to ``cap`` tokens (reference/traces.md 6.2).
+    ``scores`` ascend. Below the first knot, usually the median, the slope is ``below``; above the
+    last it stays what it was, up to ``cap`` (reference/traces.md 6.2).
     """
 
     scores: tuple[float, ...]
     values: tuple[float, ...]
     cap: float
+    below: float = 0.9
 
     def at(self, scores: Floats) -> Floats:
         """Return the values at normal ``scores``, same shape, in [1, cap]."""
-        x, y = np.array(self.scores), np.log(self.values)
+        x, y = np.array(self.scores, np.float64), np.log(np.array(self.values, np.float64))
         last = (y[-1] - y[-2]) / (x[-1] - x[-2])
-        inside = np.interp(scores, x, y)
+        inside = np.asarray(np.interp(scores, x, y), np.float64)
         below, above = np.minimum(scores - x[0], 0.0), np.maximum(scores - x[-1], 0.0)
-        drawn: Floats = np.clip(np.exp(inside + BELOW_MEDIAN * below + last * above), 1.0, self.cap)
+        drawn: Floats = np.clip(np.exp(inside + self.below * below + last * above), 1.0, self.cap)
         return drawn
-
-
-BELOW_MEDIAN = 0.9
 
 
 def gamma_gaps(uniforms: Floats, shape: float) -> Floats:
     """Return Gamma gaps of mean 1 and ``shape``, same shape as ``uniforms``."""
-    gaps: Floats = gammaincinv(shape, uniforms) / shape
-    return gaps
+    return np.asarray(gammaincinv(shape, uniforms) / shape, np.float64)
+
+
+def ticks(gaps: Callable[[int], Floats], until: float) -> Floats:
+    """Return the ticks of a renewal process up to ``until``, shape (n,).
+
+    ``gaps(n)`` gives the first n gaps, of mean 1; more gaps must start with the fewer.
+    """
+    drawn = int(until + 4.0 * np.sqrt(until)) + 64
+    while True:
+        reached = np.cumsum(gaps(drawn))
+        if reached[-1] > until:
+            return np.asarray(reached[reached <= until], np.float64)
+        drawn *= 2
 
 
 def autoregressive(normals: Floats, sd: float, rho: float) -> Floats:
@@ -113,9 +124,9 @@ def warp(operational: Floats, rates: Callable[[int], Floats], width_s: float) ->
     return seconds
 
 
-def tokens(values: Floats) -> npt.NDArray[np.int32]:
+def tokens(values: Floats) -> Tokens:
     """Return token counts: ``values`` rounded to the nearest whole number, at least 1."""
-    whole: npt.NDArray[np.int32] = np.maximum(np.rint(values), 1.0).astype(np.int32)
+    whole: Tokens = np.maximum(np.rint(values), 1.0).astype(np.int32)
     return whole
 
 
