@@ -176,7 +176,7 @@ def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
     shown = [one for one in agreements if not np.isnan(one.gap)]
     known = [v for one in shown for v in (one.gap, one.gap_low, one.gap_high) if not np.isnan(v)]
     low, high = min([-0.25, *known]), max([0.5, *known])
-    left, right, width, step = 292.0, 720.0, 880.0, 22.0
+    left, right, width, step = 292.0, 720.0, 900.0, 22.0
     x = Axis(low, high, left, right)
     bars = []
     for place, one in enumerate(shown):
@@ -191,7 +191,7 @@ def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
         bars.append(Bar(place_y, text, x.at(one.gap), x.at(ends[0]), x.at(ends[1]), kind, says, beside))
     apart = 0.25 if high - low < 1.6 else 0.5
     marks = np.arange(np.ceil(low / apart), np.floor(high / apart) + 1) * apart
-    ticks = tuple(Tick(x.at(float(mark)), f"{mark:g}") for mark in marks)
+    ticks = tuple(Tick(x.at(float(mark)), f"{mark + 0.0:g}".replace("-", "−")) for mark in marks)
     return Gaps(width, 34 + len(shown) * step + 34, left, right, x.at(0.0), ticks, tuple(bars))
 
 

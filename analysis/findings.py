@@ -10,9 +10,10 @@ import pandas as pd
 
 from analysis.controls import Check, check_controls
 from analysis.flags import Flag, find_flags, pressure_table, uneven_pairs
+from analysis.metrics import natural
 from analysis.portability import Agreement, agree, split_half, tau_matrix
 from analysis.ranks import Ranking, holm, rank
-from analysis.scores import Scores, Study, every_score, study
+from analysis.scores import Scores, Study, every_score, scores, study
 
 Floats = npt.NDArray[np.float64]
 Key = tuple[str, str, str]
@@ -100,6 +101,12 @@ def find(folder: Path, primary: str = "") -> Findings:
 def top_set(ranking: Ranking) -> tuple[str, ...]:
     """Return the schedulers not shown worse than the best by more than the margin, best first."""
     return tuple(row.scheduler for row in ranking.rows if row.in_top)
+
+
+def control_mean(of: Findings, key: Key, control: str) -> float:
+    """Return a control's mean in one condition, in the metric's unit; NaN where undefined."""
+    cell = scores(of.study, *key, (control,))
+    return float(natural(cell.means[0], key[2])) if cell.schedulers and cell.windows else float("nan")
 
 
 def best_changes(of: Findings, agreements: tuple[Agreement, ...]) -> tuple[list[Agreement], list[Agreement]]:

@@ -53,7 +53,7 @@ def render(of: Findings, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page.filters |= {"number": number, "interval": interval}
+    page.filters |= {"number": number, "interval": interval, "tau": tau}
     primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
     changed, beyond = best_changes(of, (*primary, *of.across_regions))
     return page.get_template("report.html.j2").render(
@@ -86,7 +86,15 @@ def number(value: Any, digits: int = 3) -> str:
     """Return a number for people: a dash where undefined, so many significant digits elsewhere."""
     if value is None or (isinstance(value, float) and not np.isfinite(value)):
         return "–"
-    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
+    text = f"{value:#.{digits}g}" if 1e-4 <= abs(value) < 10**digits else f"{value:,.0f}"
+    if 0 < abs(value) < 1e-4:
+        text = f"{value:.0e}"
+    return text.removesuffix(".").replace("-", "−")
+
+
+def tau(value: float) -> str:
+    """Return an agreement with two decimals, a dash where undefined."""
+    return "–" if not np.isfinite(value) else f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def interval(low: float, high: float) -> str:

@@ -168,10 +168,9 @@ def _best(of: Findings, primary: Sequence[Agreement]) -> Sentence:
     if not agreements:
         return Sentence("First place", OPEN, "No two cells can be compared for who comes first.")
     text = (
-        f"First place changes hands in {len(changed)} of {len(agreements)} comparisons between "
-        "sources or regions; "
-        f"in {len(beyond)} of them the best of one side is shown worse on the other, in the rest "
-        "it may be noise."
+        f"First place changes hands in {len(changed)} of {len(agreements)} comparisons between sources or "
+        f"regions; in {len(beyond)} of these the best of one side is shown worse on the other. A change that "
+        "is not shown so may be noise."
     )
     return Sentence("First place", BAD if beyond else (OPEN if changed else GOOD), text)
 

@@ -1,0 +1,247 @@
+"""`windtunnel rank`, `report` and `results verify`: what a sweep shows, on screen, as a page, as JSON."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from analysis.findings import Findings
+
+Results = Annotated[Path, typer.Argument(help="Folder given to `windtunnel sweep --out`.", metavar="DIR")]
+Metric = Annotated[
+    str,
+    typer.Option("--metric", help="Rank by this, e.g. attainment:S2 or ttft_p95_s; the plan's if unsaid."),
+]
+Region = Annotated[str, typer.Option("--region", help="Show this region (0.95), or all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+
+USUAL_REGION = 0.95
+"""The region shown in detail if none is named: just below saturation, where order matters most."""
+
+results_app = typer.Typer(no_args_is_help=True, help="Verify the result tables of a sweep.")
+
+
+@results_app.callback()
+def results() -> None:
+    """Verify the result tables of a sweep."""
+
+
+def rank(folder: Results, metric: Metric = "", region: Region = "", as_json: AsJson = False) -> None:
+    """Rank the schedulers of a sweep, with intervals and the noise ceiling beside agreement.
+
+    Example: windtunnel rank out/demo --metric attainment:S2 --region 0.95
+    """
+    from analysis.findings import as_json as plain_findings
+    from analysis.findings import find
+
+    found = find(folder, metric)
+    regions = _regions(found, region)
+    if as_json:
+        typer.echo(json.dumps(_only(plain_findings(found), regions if region else None), allow_nan=False))
+        return
+    show(found, regions)
+
+
+def show(found: "Findings", regions: tuple[str, ...] = ()) -> None:
+    """Print findings as tables: first places, one ranking a source and region, the summary, controls."""
+    from rich.markup import escape
+
+    from analysis.words import metric_words, summary
+
+    console = _console()
+    of = found.study
+    console.print(f"\n[bold]Ranked by {metric_words(of.primary)}[/bold]")
+    console.print(_first_places(found))
+    for region in regions or _regions(found, ""):
+        for source in of.sources:
+            console.print(_ranking(found, source, region))
+    for sentence in summary(found):
+        said = escape(f"({sentence.stands}): {sentence.text}")
+        console.print(f"[bold]{sentence.about}[/bold] {said}", highlight=False)
+    _warn_of_controls(found, console)
+
+
+def report(
+    folder: Results,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page to write; DIR/report.html if unsaid.")
+    ] = None,
+    metric: Metric = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained HTML page about a sweep; it opens from disk without network.
+
+    Example: windtunnel report out/demo --out demo.html
+    """
+    from analysis.controls import broken
+    from analysis.findings import find
+    from analysis.report import write_report
+
+    found = find(folder, metric)
+    path = write_report(folder, out or folder / "report.html", findings=found)
+    lost = [check.control for check in broken(found.checks)]
+    if as_json:
+        answer = {"report": str(path), "bytes": path.stat().st_size, "broken_controls": lost}
+        typer.echo(json.dumps(answer))
+        return
+    typer.echo(f"Report: {path}")
+    _warn_of_controls(found, _console())
+
+
+@results_app.command("verify", epilog="Example: windtunnel results verify out/demo")
+def verify(folder: Results, as_json: AsJson = False) -> None:
+    """Check that every result is whole, is what its key says, and breaks no law; exits 1 if not."""
+    from loadgen.result import done_ids
+    from loadgen.result import verify as problems_of
+
+    problems = problems_of(folder)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "good": not problems, "problems": problems}))
+    elif problems:
+        for problem in problems:
+            typer.echo(problem, err=True)
+        typer.echo(f"{len(problems)} problems in {folder}.", err=True)
+    else:
+        typer.echo(f"{len(done_ids(folder))} runs in {folder} are whole and keep every law.")
+    if problems:
+        raise typer.Exit(1)
+
+
+def _regions(found: "Findings", wanted: str) -> tuple[str, ...]:
+    """Return the regions to show; raises InputError for one that was not run."""
+    from loadgen.result import InputError
+
+    regions = found.study.regions
+    if wanted == "all":
+        return regions
+    if not wanted:
+        return (min(regions, key=lambda region: abs(float(region) - USUAL_REGION)),)
+    named = [region for region in regions if region == wanted or _same_number(region, wanted)]
+    if not named:
+        raise InputError(
+            f"no region {wanted} in these results",
+            where="--region",
+            fix=f"name one of {', '.join(regions)}, or all",
+        )
+    return tuple(named)
+
+
+def _same_number(region: str, wanted: str) -> bool:
+    try:
+        return float(region) == float(wanted)
+    except ValueError:
+        return False
+
+
+def _only(answer: dict[str, Any], regions: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return the answer with rankings of the named regions only, and whether a control is broken."""
+    from analysis.controls import BROKEN
+
+    if regions is not None:
+        answer["rankings"] = [one for one in answer["rankings"] if one["region"] in regions]
+    answer["controls_broken"] = [
+        one["control"] for one in answer["controls_checked"] if one["status"] == BROKEN
+    ]
+    return answer
+
+
+def _console() -> "Console":
+    """Return a console on stdout; where that isn't a terminal, wide enough not to fold tables."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=140)
+
+
+def _first_places(found: "Findings") -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    from analysis.findings import top_set
+
+    of = found.study
+    table = Table(title="First place (and how many more are in the top set)", title_justify="left")
+    table.add_column("source", min_width=max(map(len, of.sources)))
+    for region in of.regions:
+        table.add_column(f"rho {region}")
+    for source in of.sources:
+        cells = []
+        for region in of.regions:
+            ranking = found.rankings[source, region, of.primary]
+            names = top_set(ranking)
+            more = f" +{len(names) - 1}" if len(names) > 1 else ""
+            text = escape(f"{names[0]}{more}" if names else "-")
+            cells.append(text if ranking.informative else f"[dim]{text}[/dim]")
+        table.add_row(_labelled(found, source), *cells)
+    return table
+
+
+def _ranking(found: "Findings", source: str, region: str) -> "Table":
+    from rich.markup import escape
+    from rich.table import Table
+
+    from analysis.findings import control_mean
+    from analysis.report import interval, number
+
+    of = found.study
+    key = (source, region, of.primary)
+    ranking = found.rankings[key]
+    ceiling = number(found.ceilings[key], 2)
+    table = Table(
+        title=f"{_labelled(found, source)}, rho {region}: {ranking.windows} windows, noise ceiling {ceiling}",
+        title_justify="left",
+    )
+    for name, side in (
+        ("rank", "right"), ("95%", "right"), ("scheduler", "left"), ("mean", "right"), ("95%", "right"),
+        ("to best", "right"), ("95%", "right"), ("top set", "left"),
+    ):  # fmt: skip
+        table.add_column(name, justify="right" if side == "right" else "left")
+    for row in ranking.rows:
+        table.add_row(
+            str(row.rank),
+            f"{row.rank_low:g}-{row.rank_high:g}",
+            _twins(found, row.scheduler),
+            number(row.mean),
+            interval(row.low, row.high),
+            number(row.difference),
+            interval(row.difference_low, row.difference_high),
+            "yes" if row.in_top else "",
+        )
+    for name, count in found.cells[key].left_out.items():
+        table.add_row("-", "", escape(name), "", f"undefined in {count}", style="dim")
+    for name in of.controls:
+        table.add_row("-", "", escape(name), number(control_mean(found, key, name)), "control", style="dim")
+    return table
+
+
+def _labelled(found: "Findings", source: str) -> str:
+    """Return a source with its label, unless it is real or its name says it."""
+    from rich.markup import escape
+
+    label = found.study.labels[source]
+    return escape(source if label == "real" or label in source else f"{source} ({label})")
+
+
+def _twins(found: "Findings", name: str) -> str:
+    from rich.markup import escape
+
+    return escape(" = ".join((name, *found.study.twins.get(name, ()))))
+
+
+def _warn_of_controls(found: "Findings", console: "Console") -> None:
+    """Print loudly which controls came out wrongly, if any."""
+    from rich.markup import escape
+    from rich.panel import Panel
+
+    from analysis.controls import broken
+
+    lost = broken(found.checks)
+    if lost:
+        lines = [f"{check.control} must be {check.place} on {check.column}: {check.says}" for check in lost]
+        text = escape("\n".join(["Do not trust this sweep before this is explained.", *lines]))
+        console.print(Panel(text, title="CONTROLS CAME OUT WRONGLY", border_style="red"))
