@@ -191,6 +191,8 @@ def _in_time_order(table: Any, reading: Reading, identity: _Identity) -> Trace:
         stamp = table["stamp_ns"].to_numpy()
     flags = table["flags"].to_numpy().copy()
     transforms: dict[str, Any] = {"rebased": True}
+    if layout.columns:
+        transforms["columns"] = layout.columns  # what it takes to read the same file again
     arrival = _untied(stamp, flags, layout, transforms)
     request, parent = table["request"].to_numpy(), table["parent"].to_numpy()
     if (request >= 0).any():

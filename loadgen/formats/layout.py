@@ -73,6 +73,7 @@ class Layout:
     block_tokens: int = 0
     tie_ns: int = 0  # the stamp's step, over which rows with equal stamps are spread; 0 leaves them
     tie_flag: int = 0
+    columns: dict[str, str] = field(default_factory=dict)  # a user's own: our name, the file's name
     tie_share: float = 1.0  # spread only if the distinct stamps are at most this share of the rows
 
 

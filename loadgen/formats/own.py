@@ -71,7 +71,15 @@ def json_layout(told: Mapping[str, str], name: str) -> Layout:
 
 def _layout(source: str, told: Mapping[str, str], table: Table | None, schema: pa.Schema | None) -> Layout:
     clock = _iso_clock if "arrival_time" in told else seconds_clock
-    return Layout(source=source, family="own", parse=_parser(told), clock=clock, table=table, schema=schema)
+    return Layout(
+        source=source,
+        family="own",
+        parse=_parser(told),
+        clock=clock,
+        table=table,
+        schema=schema,
+        columns=dict(told),
+    )
 
 
 def _parser(told: Mapping[str, str]) -> Callable[[Block, Memory], Rows]:
