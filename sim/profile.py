@@ -230,16 +230,17 @@ class Table:
         self._values, self._where, self._prefix = values, where, prefix
         self._asked: set[str] = set()
 
-    def _at(self, key: str) -> str:
+    def at(self, key: str) -> str:
+        """File and key, for a message."""
         return f"{self._where}: key {self._prefix}{key}"
 
     def _take(self, key: str, kinds: tuple[type, ...], meant: str) -> Any:
         self._asked.add(key)
         if key not in self._values:
-            raise InputError(f"{self._prefix}{key} is missing", where=self._at(key), fix=f"add it: {meant}")
+            raise InputError(f"{self._prefix}{key} is missing", where=self.at(key), fix=f"add it: {meant}")
         value = self._values[key]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise InputError(f"{value!r} is not {meant}", where=self._at(key), fix=f"give {meant}")
+            raise InputError(f"{value!r} is not {meant}", where=self.at(key), fix=f"give {meant}")
         return value
 
     def has(self, key: str) -> bool:
@@ -250,7 +251,7 @@ class Table:
         """A text that isn't empty."""
         value = str(self._take(key, (str,), "a text"))
         if not value.strip():
-            raise InputError("an empty text", where=self._at(key), fix="say it in words")
+            raise InputError("an empty text", where=self.at(key), fix="say it in words")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -259,7 +260,7 @@ class Table:
             return ()
         values = self._take(key, (list,), "a list of texts")
         if not all(isinstance(value, str) for value in values):
-            raise InputError(f"{values!r} is not a list of texts", where=self._at(key), fix="quote each one")
+            raise InputError(f"{values!r} is not a list of texts", where=self.at(key), fix="quote each one")
         return tuple(values)
 
     def word(self, key: str, words: tuple[str, ...]) -> str:
@@ -267,7 +268,7 @@ class Table:
         value = str(self._take(key, (str,), "one of " + ", ".join(words)))
         if value not in words:
             raise InputError(
-                f"{value!r} is not known", where=self._at(key), fix=f"use one of {', '.join(words)}"
+                f"{value!r} is not known", where=self.at(key), fix=f"use one of {', '.join(words)}"
             )
         return value
 
@@ -285,14 +286,14 @@ class Table:
         value = float(self._take(key, (int, float), "a number"))
         if not (isfinite(value) and least <= value <= most):
             bounds = f"a number of at least {least:g}" + (f" and at most {most:g}" if most < inf else "")
-            raise InputError(f"{value} is out of bounds", where=self._at(key), fix=f"give {bounds}")
+            raise InputError(f"{value} is out of bounds", where=self.at(key), fix=f"give {bounds}")
         return value
 
     def whole(self, key: str, *, least: int, default: int | None = None) -> int:
         """A whole number that is large enough."""
         value = self.number(key, least=least, default=default)
         if value != int(value):
-            raise InputError(f"{value} is not whole", where=self._at(key), fix="give a whole number")
+            raise InputError(f"{value} is not whole", where=self.at(key), fix="give a whole number")
         return int(value)
 
     def table(self, key: str) -> "Table":
@@ -305,7 +306,7 @@ class Table:
             if key not in self._asked:
                 near = get_close_matches(key, self._asked, 1)
                 fix = f"did you mean {near[0]}?" if near else "remove it"
-                raise InputError(f"{self._prefix}{key} is unknown", where=self._at(key), fix=fix)
+                raise InputError(f"{self._prefix}{key} is unknown", where=self.at(key), fix=fix)
 
 
 def _coefficients(table: Table, form: str) -> tuple[float, ...]:
@@ -317,7 +318,7 @@ def _coefficients(table: Table, form: str) -> tuple[float, ...]:
     table.close()
     if costs[BASE] + costs[FLOOR] <= 0.0:
         fix = "give base_ms (or floor_ms) above 0: no step takes no time"
-        raise InputError("a step of nothing takes no time", where=table._at("base_ms"), fix=fix)
+        raise InputError("a step of nothing takes no time", where=table.at("base_ms"), fix=fix)
     return tuple(costs)
 
 

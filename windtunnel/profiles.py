@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from sim.profile import Memory, Profile
 
-app = typer.Typer(no_args_is_help=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 MEANING = (

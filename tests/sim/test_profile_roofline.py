@@ -146,6 +146,15 @@ def test_fp8_halves_weights_and_doubles_the_rate():
     assert a100.costs[PREFILL] == pytest.approx(load("llama-3.1-8b/a100-80g@roofline").costs[PREFILL])
 
 
+def test_four_bits_shrink_weights_but_not_arithmetic():
+    whole = find_model("llama-3.1-8b")
+    small = roofline(replace(whole, weight_bytes=0.5), find_accelerator("h100"))
+    assert small.memory.weights_gib == pytest.approx(
+        roofline(whole, find_accelerator("h100")).memory.weights_gib / 4, abs=1e-3
+    )
+    assert small.costs[PREFILL] == load("llama-3.1-8b/h100@roofline").costs[PREFILL]
+
+
 def test_a_mixture_reads_all_and_computes_some():
     model = find_model("mixtral-8x7b")
     assert model.weights_computed / 1e9 == pytest.approx(12.6, rel=0.01)
