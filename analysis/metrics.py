@@ -22,6 +22,10 @@ SKETCH_POINTS = 101
 """Quantiles 0, 0.01 ... 1 kept of each latency."""
 
 
+LIMIT_SLACK_S = 1e-9
+"""Rounding allowed when a time is held against its target."""
+
+
 class Metric(NamedTuple):
     """How a metric is read: unit, direction, kind, practical margin (section 5) and plain words."""
 
@@ -219,10 +223,11 @@ def _met(
 ) -> Flags:
     """Return which requests met every target of a set; a request of one token has no TPOT and meets any.
 
-    S3 reads its TBT limit on the mean gap: TPOT <= 1.5 times that of the idle engine.
+    Targets hold to a nanosecond, as times are differences of larger ones. S3 reads its TBT limit on the
+    mean gap: TPOT <= 1.5 times that of the idle engine.
     """
-    ttft, e2e = latency["ttft"], latency["e2e"]
-    tpot = np.where(np.isnan(latency["tpot"]) & ~np.isnan(e2e), 0.0, latency["tpot"])
+    ttft, e2e = latency["ttft"] - LIMIT_SLACK_S, latency["e2e"] - LIMIT_SLACK_S
+    tpot = np.where(np.isnan(latency["tpot"]) & ~np.isnan(e2e), 0.0, latency["tpot"] - LIMIT_SLACK_S)
     if slo in _E2E_FACTORS:
         return np.asarray(e2e <= _E2E_FACTORS[slo] * facts.idle_e2e_s)
     if slo == "S3":

@@ -211,7 +211,7 @@ def verify(folder: Path) -> list[str]:
     damaged: set[str] = set()
     for path in _some_shards(folder):
         try:
-            table = _read(path)
+            table = _complete(path, ("run_id", *_KEY_TYPES, *_TOTAL_TYPES, *_COUNTS))
         except InputError as error:
             problems.append(str(error))
             damaged.add(path.name)
@@ -331,12 +331,15 @@ def _facts(table: Any) -> Facts:
     return Facts(**columns)
 
 
-def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counter[str]) -> list[str]:
-    lacking = [
-        name for name in ("run_id", *_KEY_TYPES, *_TOTAL_TYPES, *_COUNTS) if name not in table.column_names
-    ]
+def _complete(path: Path, names: Sequence[str]) -> Any:
+    table = _read(path)
+    lacking = [name for name in names if name not in table.column_names]
     if lacking:
-        return [f"{path}: columns are missing: {', '.join(lacking)}; fix: {_REMEDY}"]
+        raise InputError(f"columns are missing: {', '.join(lacking)}", where=str(path), fix=_REMEDY)
+    return table
+
+
+def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counter[str]) -> list[str]:
     problems = []
     for row in table.select(["run_id", *_KEY_TYPES, *_COUNTS]).to_pylist():
         run_id = row["run_id"]
@@ -361,12 +364,9 @@ def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counte
 
 def _request_problems(path: Path, arrivals: Mapping[str, int]) -> list[str]:
     try:
-        table = _read(path)
+        table = _complete(path, ("run_id", "request", *Facts._fields))
     except InputError as error:
         return [str(error)]
-    lacking = [name for name in ("run_id", "request", *Facts._fields) if name not in table.column_names]
-    if lacking:
-        return [f"{path}: columns are missing: {', '.join(lacking)}; fix: {_REMEDY}"]
     problems = []
     for run_id, count in Counter(table["run_id"].to_pylist()).items():
         if run_id not in arrivals:

@@ -1,0 +1,240 @@
+"""Results on disk: whole or named, null for missing, and every law checked."""
+
+import errno
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from loadgen.result import (
+    FINISHED,
+    GAP_BINS,
+    GAP_EDGES_S,
+    REJECTED,
+    Facts,
+    InputError,
+    RunKey,
+    Totals,
+    broken_facts,
+    done_ids,
+    read_requests,
+    read_runs,
+    run_row,
+    verify,
+    write_shard,
+)
+
+NAN = float("nan")
+KEY = RunKey(
+    **{field.name: {str: "x", bool: False, int: 1, float: 0.5}[field.type] for field in fields(RunKey)}
+)
+TOTALS = Totals(7, 1.0, 2.0, 3.0, 0.1, 0.2, 4.0, 5, 0, 0, 10, 20, 0, 0, np.arange(GAP_BINS))
+
+
+def facts() -> Facts:
+    """Two requests that finish and one turned away at the door."""
+    return Facts(
+        arrival_s=np.array([0.0, 1.0, 2.0]),
+        dispatched_s=np.array([0.0, 1.0, NAN]),
+        started_s=np.array([0.1, 1.1, NAN]),
+        first_token_s=np.array([0.5, 1.5, NAN]),
+        finished_s=np.array([1.0, 2.0, NAN]),
+        prompt_tokens=np.array([10, 20, 30]),
+        output_tokens=np.array([5, 6, 0]),
+        tier=np.array([0, 1, 0]),
+        tenant=np.array([0, 0, 0]),
+        session=np.array([4, -1, -1]),
+        outcome=np.array([FINISHED, FINISHED, REJECTED], np.int8),
+        reason=np.array([0, 0, 1], np.int8),
+        engine=np.array([0, 0, -1]),
+        migrations=np.zeros(3, np.int64),
+        preemptions=np.zeros(3, np.int64),
+        longest_gap_s=np.array([0.2, 0.1, NAN]),
+        idle_ttft_s=np.array([0.4, 0.4, NAN]),
+        idle_e2e_s=np.array([0.9, 0.9, NAN]),
+    )
+
+
+def shard(folder: Path, name: str = "one", key: RunKey = KEY, kept: Facts | None = None) -> Path:
+    row = run_row(
+        key, kept or facts(), TOTALS, {"attainment_S2": NAN, "ttft_sketch": [1.0, 2.0], "group_by": "tier"}
+    )
+    return write_shard(folder, name, [row], [(key.run_id, kept or facts())])
+
+
+def test_gap_edges_are_logarithmic():
+    assert len(GAP_EDGES_S) == GAP_BINS + 1
+    assert np.allclose([GAP_EDGES_S[0], GAP_EDGES_S[-1]], [1e-4, 1e3])
+    assert np.allclose(np.diff(np.log(GAP_EDGES_S)), np.log(1e7) / GAP_BINS)
+
+
+def test_identity_is_everything_but_the_revision():
+    assert len(KEY.run_id) == 16
+    assert replace(KEY, git_rev="other").run_id == KEY.run_id
+    for field in fields(RunKey):
+        if field.name != "git_rev":
+            other = {str: "y", bool: True, int: 2, float: 0.75}[field.type]
+            assert replace(KEY, **{field.name: other}).run_id != KEY.run_id, field.name
+
+
+def test_identity_is_stable_across_releases():
+    """A changed digest would make every stored result look new; this value was computed by sha256sum."""
+    assert KEY.run_id == "6daecdd194460c98"
+
+
+def test_round_trip_gives_back_facts_and_row(tmp_path):
+    shard(tmp_path)
+    [(run_id, found)] = read_requests(tmp_path)
+    assert run_id == KEY.run_id
+    for name, before, after in zip(Facts._fields, facts(), found, strict=True):
+        assert np.array_equal(before, after, equal_nan=before.dtype.kind == "f"), name
+        assert before.dtype == after.dtype, name
+    [row] = read_runs(tmp_path).to_dict("records")
+    assert (row["arrivals"], row["finished"], row["rejected"], row["expired"], row["failed"]) == (
+        3,
+        2,
+        1,
+        0,
+        0,
+    )
+    assert row["gaps"].tolist() == list(range(GAP_BINS))
+    assert "gaps" not in read_runs(tmp_path, sketches=False)
+    assert done_ids(tmp_path) == {KEY.run_id}
+    assert list(read_requests(tmp_path, {"other"})) == []
+
+
+def test_missing_is_null_never_a_number(tmp_path):
+    shard(tmp_path)
+    requests = pq.read_table(tmp_path / "requests" / "one.parquet")
+    for name in ("dispatched_s", "started_s", "first_token_s", "finished_s", "longest_gap_s", "engine"):
+        assert requests[name].to_pylist()[2] is None, name
+    assert requests["session"].to_pylist() == [4, None, None]
+    runs = pq.read_table(tmp_path / "runs" / "one.parquet")
+    assert runs["attainment_S2"].to_pylist() == [None]
+    assert str(runs.schema.field("attainment_S2").type) == "double"
+    assert str(runs.schema.field("ttft_sketch").type) == "list<element: float>"
+
+
+def test_a_good_folder_has_no_problems(tmp_path):
+    shard(tmp_path)
+    assert verify(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_shard_is_named_with_its_remedy(tmp_path, damage):
+    path = shard(tmp_path)
+    shard(tmp_path, "two", replace(KEY, seed=2))
+    whole = path.read_bytes()
+    middle = bytearray(whole)
+    middle[60] ^= 0xFF
+    path.write_bytes({"cut": whole[: len(whole) // 2], "flipped": bytes(middle), "empty": b""}[damage])
+    for read in (read_runs, done_ids):
+        if damage == "flipped" and read is done_ids:
+            continue  # the flipped byte may lie in a column that ids don't need
+        with pytest.raises(InputError) as caught:
+            read(tmp_path)
+        assert caught.value.where == str(path)
+        assert "delete this shard" in caught.value.fix
+    [problem] = verify(tmp_path)
+    assert str(path) in problem
+    assert "delete this shard" in problem
+
+
+def test_temporary_files_are_not_results(tmp_path):
+    path = shard(tmp_path)
+    (path.parent / ".two.parquet.77.tmp").write_bytes(b"half")
+    (path.parent / ".three.parquet").write_bytes(b"half")
+    assert done_ids(tmp_path) == {KEY.run_id}
+    assert verify(tmp_path) == []
+
+
+def test_a_crash_while_writing_leaves_nothing_under_the_final_name(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        shard(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert done_ids(tmp_path) == set()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(_, path, **__):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(InputError, match="the disk is full") as caught:
+        shard(tmp_path)
+    assert "one.parquet" in caught.value.where
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_no_results_is_said(tmp_path):
+    for read in (read_runs, verify):
+        with pytest.raises(InputError, match="no results here"):
+            read(tmp_path)
+
+
+def test_rows_without_their_key_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="lack window_id"):
+        write_shard(tmp_path, "one", [{"run_id": "x"}])
+
+
+def test_verify_finds_a_key_that_was_changed(tmp_path):
+    row = run_row(KEY, facts(), TOTALS, {})
+    write_shard(tmp_path, "one", [{**row, "seed": 2}])
+    [problem] = verify(tmp_path)
+    assert f"run {KEY.run_id} doesn't match its key" in problem
+
+
+def test_verify_finds_a_run_stored_twice(tmp_path):
+    shard(tmp_path, "one")
+    shard(tmp_path, "two")
+    assert [problem for problem in verify(tmp_path) if "stored 2 times" in problem]
+
+
+def test_verify_finds_missing_columns(tmp_path):
+    path = shard(tmp_path)
+    pq.write_table(pq.read_table(path).drop_columns(["seed"]), path)
+    [problem] = [problem for problem in verify(tmp_path) if "runs" in problem and "missing" in problem]
+    assert "seed" in problem
+
+
+def test_verify_finds_arrivals_that_never_end(tmp_path):
+    row = run_row(KEY, facts(), TOTALS, {})
+    write_shard(tmp_path, "one", [{**row, "finished": 1}])
+    [problem] = verify(tmp_path)
+    assert "3 arrivals, 2 ended" in problem
+
+
+def test_verify_finds_requests_that_are_too_few(tmp_path):
+    row = run_row(KEY, facts(), TOTALS, {})
+    fewer = Facts._make(column[:2] for column in facts())
+    write_shard(tmp_path, "one", [row], [(KEY.run_id, fewer)])
+    [problem] = verify(tmp_path)
+    assert "3 arrivals, 2 rows" in problem
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "value", "law"),
+    [
+        ("dispatched_s", 0, -1.0, "break arrival <= dispatched"),
+        ("started_s", 1, 0.9, "break arrival <= dispatched"),
+        ("first_token_s", 1, 1.05, "break arrival <= dispatched"),
+        ("finished_s", 0, 0.4, "break arrival <= dispatched"),
+        ("finished_s", 2, 9.0, "did not finish have a finish"),
+        ("first_token_s", 0, NAN, "finished requests lack a time"),
+        ("output_tokens", 0, 0, "delivered no token"),
+        ("outcome", 0, 7, "end in no known way"),
+    ],
+)
+def test_verify_finds_broken_laws(tmp_path, column, row, value, law):
+    broken = facts()
+    getattr(broken, column)[row] = value
+    assert any(law in found for found in broken_facts(broken)), broken_facts(broken)
+    assert broken_facts(facts()) == []
