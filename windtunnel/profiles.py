@@ -136,24 +136,34 @@ def tell_all(*, as_json: bool, markdown: bool) -> None:
         known = {"models": list(models()), "accelerators": list(accelerators())}
         typer.echo(json.dumps({"profiles": [facts(load(name)) for name in names()], "roofline": known}))
         return
+    screen = console()
+    screen.print(table_for(screen.width))
+    lines = (
+        "Any other pair of these is a roofline (windtunnel profiles show MODEL/ACCELERATOR[xCARDS]):",
+        f"  models: {', '.join(models())}",
+        f"  accelerators: {', '.join(accelerators())}",
+    )
+    for line in lines:
+        screen.print(line, highlight=False, markup=False)
+
+
+def table_for(width: int) -> Any:
+    """The table of all profiles for a terminal so wide: a narrow one gets fewer columns, never cut names."""
     from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table("profile", "form", "fitted on", box=SIMPLE, caption=MEANING, caption_justify="left")
-    for title in ("MAPE", "held out", "R2", "roofline", "KV tokens"):
-        table.add_column(title, justify="right")
-    screen = console()
-    wide = screen.width >= 140
-    if wide:
-        table.add_column("origin", ratio=1)
+    shown = {0: "profile", 3: "MAPE", 4: "held out", 6: "roofline", 7: "KV tokens"}
+    if width >= 100:
+        shown |= {1: "form", 2: "fitted on", 5: "R2"}
+    if width >= 140:
+        shown |= {8: "origin"}
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True, caption=MEANING, caption_justify="left")
+    for place in sorted(shown):
+        justify: Any = "right" if 3 <= place <= 7 else "left"
+        table.add_column(shown[place], justify=justify, no_wrap=place != 8, ratio=1 if place == 8 else None)
     for row in table_rows():
-        table.add_row(*row[:8], *(row[8:] if wide else ()))
-    screen.print(table)
-    screen.print(
-        "Any other pair of these is a roofline (windtunnel profiles show MODEL/ACCELERATOR[xCARDS]):"
-    )
-    screen.print(f"  models: {', '.join(models())}", highlight=False)
-    screen.print(f"  accelerators: {', '.join(accelerators())}", highlight=False)
+        table.add_row(*(row[place] for place in sorted(shown)))
+    return table
 
 
 def console() -> Any:

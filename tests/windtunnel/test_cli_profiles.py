@@ -3,16 +3,18 @@
 import errno
 import json
 import os
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from sim.fit import COLUMNS, draw
 from sim.profile import load, names
 from windtunnel.cli import app
-from windtunnel.profiles import table_markdown
+from windtunnel.profiles import table_for, table_markdown
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 
@@ -35,6 +37,7 @@ def test_list_names_all(words):
     assert result.exit_code == 0, result.output
     assert [name for name in names() if name not in result.stdout] == []
     assert "qwen2.5-0.5b" in result.stdout
+    assert "MODEL/ACCELERATOR[xCARDS]" in result.stdout
     assert "3.2" in result.stdout
     assert "457,056" in result.stdout
 
@@ -48,6 +51,15 @@ def test_list_as_json(words):
     assert all(one["origin"] and one["error"]["mape_percent"] > 0 for one in told["profiles"])
     assert "h100" in told["roofline"]["accelerators"]
     assert "NaN" not in result.stdout
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_names_stay_whole_in_any_terminal(width):
+    screen = Console(width=width, record=True, file=StringIO())
+    screen.print(table_for(width))
+    text = screen.export_text()
+    assert [name for name in names() if f"{name} " not in text] == []
+    assert ("origin" in text) == (width == 140)
 
 
 def test_docs_are_current():
