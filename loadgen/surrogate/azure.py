@@ -47,9 +47,10 @@ CODE_SHAPE = 0.60
 CODE_DRIFT_SD, CODE_DRIFT_RHO, CODE_DRIFT_S = 0.70, 0.85, 1.0
 CODE_STRETCH = 1.03  # brings the long-run rate from 2.65/s to the trace's 2.57/s
 
+# Beside the quantiles of section 6: 3.82 % of prompts stand at the wall of 7,434 tokens (trap A5).
 CODE_PROMPT = Quantiles(
-    (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.96, 0.99, 1),
-    (3, 17, 75, 147, 578, 1_469, 2_744, 5_188, 7_303, 7_430, 7_436, 7_437),
+    (0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.96, 0.9618, 0.99, 1),
+    (3, 17, 75, 147, 578, 1_469, 2_744, 5_188, 7_303, 7_430, 7_434, 7_436, 7_437),
 )
 CODE_OUTPUT = Quantiles(
     (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 1),

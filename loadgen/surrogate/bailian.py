@@ -3,7 +3,7 @@
 Fitted to reference/traces.md 5.4 (counts and quantiles published by third parties from the full files).
 """
 
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from loadgen.surrogate.sampling import (
 )
 from loadgen.surrogate.sessions import (
     Growth,
+    Ranking,
     Turns,
     keep,
     latent,
@@ -51,8 +52,6 @@ SOURCE = Source(
 )
 
 BLOCK_TOKENS = 16
-PREROLL_S = 7_200.0
-"""Sessions start this long before the trace does, so that its first hour has follow-ups as any other."""
 GAP_MIN_S = 0.1
 WHOLE_PARENT_SHARE = 0.06  # of children that share the parent's last block too
 ROOT_SHAPE = 0.90
@@ -61,7 +60,11 @@ P50, P80, P95, P99 = 0.0, 0.8416212, 1.6448536, 2.3263479
 
 
 class Part(NamedTuple):
-    """One service. ``turn_rows``: published rows at turns 1, 2, 3-5, 6-10, above 10."""
+    """One service. ``turn_rows``: published rows at turns 1, 2, 3-5, 6-10, above 10.
+
+    Gaps between turns were published from files of two hours, which lose the longest of them: for chat and
+    coder the law here is some 5 % wider, so that a long trace and one of two hours lie on either side.
+    """
 
     roots_per_s: float
     prompt: Knots
@@ -72,6 +75,9 @@ class Part(NamedTuple):
     growth: Growth
     kinds: tuple[Groups, ...]
     clients: int = 0  # 0: one renewal process
+    preroll_s: float = (
+        7_200.0  # first turns come this long before the trace, so that it starts with follow-ups
+    )
 
 
 PARTS: MappingProxyType[str, Part] = MappingProxyType(
@@ -81,8 +87,8 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
             prompt=Knots((P50, P80, P95, P99), (1_046, 3_680, 8_808, 14_359), 30_000),
             output=Knots((P50, P80, P99), (375, 597, 1_641), 8_192),
             turn_rows=(23_101, 9_012, 8_413, 2_052, 480),
-            gap_p50_s=110.6,
-            gap_sigma=1.46,
+            gap_p50_s=116.1,
+            gap_sigma=1.50,
             growth=Growth(follow=0.0, step=0.35),
             kinds=(
                 Groups("text", 0.74, 1_000, 0.6, 1.0, 0.35),
@@ -104,14 +110,15 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
                 Groups("text", 0.13, 1_000, 0.8, 1.0, 0.56),
             ),
             clients=40,
+            preroll_s=900.0,
         ),
         "bailian_surrogate-coder": Part(
             roots_per_s=3.67,
             prompt=Knots((P50, P80, P95, P99), (4_540, 10_323, 13_406, 14_406), 16_384),
             output=Knots((P50, P80, P99), (469, 1_015, 5_835), 16_384),
             turn_rows=(26_406, 6_693, 6_906, 2_236, 770),
-            gap_p50_s=117.7,
-            gap_sigma=1.62,
+            gap_p50_s=124.8,
+            gap_sigma=1.685,
             growth=Growth(follow=0.0, step=0.35),
             kinds=(Groups("coder", 1.0, 1_000, 1.0, 1.0, 0.55),),
         ),
@@ -217,7 +224,7 @@ def draw(name: str, rows: int, seed: int) -> Trace:
     stream, part = Stream(name, seed), PARTS[name]
     turn_rows = rows_by_turn(part.turn_rows)
     per_root = float(turn_rows.sum() / turn_rows[0])
-    roots = int(1.02 * rows / per_root + 2.0 * PREROLL_S * part.roots_per_s) + 256
+    roots = int(1.02 * rows / per_root + 2.0 * part.preroll_s * part.roots_per_s) + 256
     while True:
         turns, times_ns, order = schedule(stream, part, roots)
         before = int(np.searchsorted(times_ns[order], 0))
@@ -250,7 +257,7 @@ def schedule(stream: Stream, part: Part, roots: int) -> tuple[Turns, Integers, I
 
     Times before 0 are the pre-roll's. Nothing after the last first turn is complete.
     """
-    starts_s = (client_roots if part.clients else renewal_roots)(stream, part, roots) - PREROLL_S
+    starts_s = (client_roots if part.clients else renewal_roots)(stream, part, roots) - part.preroll_s
     turns = unfold(sizes_from_turns(stream.uniforms("size", len(starts_s)), rows_by_turn(part.turn_rows)))
     scores = stream.normals("think", len(turns.turn))
     gaps_s = np.maximum(part.gap_p50_s * np.exp(part.gap_sigma * scores), GAP_MIN_S)
@@ -260,13 +267,18 @@ def schedule(stream: Stream, part: Part, roots: int) -> tuple[Turns, Integers, I
     return turns, times_ns, order[:complete]
 
 
+@cache
+def ranks_of(name: str, part: Part) -> Ranking:
+    """Return the ranking of the part ``name``, the same for every seed."""
+    return ranking(name, rows_by_turn(part.turn_rows), part.growth)
+
+
 def prompts(stream: Stream, name: str, turns: Turns) -> Tokens:
     """Return prompt tokens of each row in session order, shape (rows,): they never fall within a session."""
     part = PARTS[name]
     if part.clients:
         return tokens(part.prompt.at(stream.normals("session level", len(turns.turn))))
-    ranks = ranking(name, rows_by_turn(part.turn_rows), part.growth)
-    return tokens(part.prompt.at(ranks.at(latent(stream, turns, part.growth))))
+    return tokens(part.prompt.at(ranks_of(name, part).at(latent(stream, turns, part.growth))))
 
 
 def prefixes(

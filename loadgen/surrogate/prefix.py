@@ -116,7 +116,11 @@ def lru_hits(trace: Trace, shares: Sequence[float], sample: int = 1) -> list[flo
     With ``sample`` > 1 one id in so many is followed, in a cache that is as much smaller (spatial sampling).
     """
     ids = ids_of(trace)
-    followed = ids[ids % sample == 0] if sample > 1 else ids
+    followed = ids
+    if sample > 1:
+        # Mixed first (Fibonacci hashing): ids of templates stand at regular distances.
+        mixed = ids.astype(np.uint32) * np.uint32(2_654_435_769)
+        followed = ids[mixed < np.uint32(2**32 // sample)]
     distinct = len(np.unique(followed))
     touched = followed.tolist()
     return [lru_hit(touched, max(1, round(share * distinct))) for share in shares]
