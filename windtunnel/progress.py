@@ -29,7 +29,7 @@ STAGES = {
     "calibrate": ("Measuring capacity", "windows"),
     "sweep": ("Running", "runs"),
 }
-LINES = 10
+LINES = 4
 """How many lines a stage writes to a log that is not a terminal."""
 
 

@@ -86,20 +86,25 @@ def sweep(
     Example: windtunnel sweep quick --windows windows/ --out out/quick --scheduler my_policy.py:POLICY
     """
     from loadgen.plan import read_plan
+
+    swept, took_s = complete(read_plan(plan, windows=windows, schedulers=scheduler or ()), out, jobs, as_json)
+    tell(swept, took_s, out, as_json)
+    if swept.failures:
+        raise typer.Exit(1)
+
+
+def complete(plan: "Plan", out: Path, jobs: int, as_json: bool) -> tuple["Swept", float]:
+    """Run a plan; after Ctrl-C say what is safe and how to go on, and exit with 130."""
     from loadgen.result import done_ids
 
-    known = read_plan(plan, windows=windows, schedulers=scheduler or ())
     try:
-        swept, took_s = run(known, out, jobs)
+        return run(plan, out, jobs)
     except KeyboardInterrupt:
         kept = len(done_ids(out))
         if as_json:
             typer.echo(json.dumps({"interrupted": True, "stored": kept, "out": str(out)}))
         typer.echo(f"Stopped. {kept} runs are safe in {out}; the same command goes on from there.", err=True)
         raise typer.Exit(130) from None
-    tell(swept, took_s, out, as_json)
-    if swept.failures:
-        raise typer.Exit(1)
 
 
 def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
