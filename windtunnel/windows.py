@@ -20,7 +20,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 SURROGATE = "_surrogate"
 FAMILIES = ("azure2023", "azure2024", "burstgpt", "bailian", "mooncake", "own")
 SUFFIXES = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".json", ".json.gz")
-POOL = {"burstgpt_surrogate": 10.0, "bailian_surrogate": 1.5}
+POOL = {"burstgpt_surrogate": 14.0, "bailian_surrogate": 1.5}
 """Rows generated for each row wanted, so that strata can be filled; 4 elsewhere."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -297,8 +297,8 @@ def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
             f"{f', dropped: {dropped}' if dropped else ''}{moved}",
             markup=False,
         )
-        if info.citation:
-            typer.echo(f"{info.source}: {info.licence}. {info.citation}", err=True)
+    for licence, citation in sorted({(line.licence, line.citation) for line in lines if line.citation}):
+        typer.echo(f"{licence}. {citation}", err=True)
     labels = ", ".join(sorted({line.label for line in lines}))
     already = f", {len(lines) - frozen.written} there already" if frozen.written < len(lines) else ""
     screen.print(
