@@ -40,7 +40,8 @@ def write_report(folder: Path, out: Path, primary: str = "", findings: Findings 
             f"can't write the report: {error.strerror}", where=str(out), fix="name another file with --out"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink()
     return out
 
 

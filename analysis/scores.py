@@ -14,6 +14,7 @@ from analysis.metrics import METRICS, SLO_SETS, orient, split_column
 from loadgen.result import InputError, read_runs
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 PANEL = (
     "ttft_p95_s",
@@ -29,6 +30,7 @@ class Study(NamedTuple):
     """The runs of one sweep and what can be compared in them."""
 
     runs: pd.DataFrame
+    rows: dict[tuple[str, str], Ints]  # (source, region) -> rows of ``runs``
     plan: dict[str, Any]  # plan.json as frozen, {} if absent
     sources: tuple[str, ...]
     regions: tuple[str, ...]  # by rising pressure
@@ -96,9 +98,12 @@ def study(folder: Path, primary: str = "") -> Study:
     ranked = tuple(sorted(runs.loc[~runs["control"], "scheduler"].unique()))
     twins = _twins(runs, ranked)
     merged = {name for names in twins.values() for name in names}
+    cells = runs.groupby(["source", "region"]).indices
+    rows_of = {key: np.asarray(at, np.int64) for key, at in cells.items() if isinstance(key, tuple)}
     by_pressure = runs[["region", "rho"]].drop_duplicates("region").sort_values("rho")
     return Study(
         runs=runs,
+        rows=rows_of,
         plan=plan,
         sources=tuple(sorted(runs["source"].unique())),
         regions=tuple(by_pressure["region"]),
@@ -115,33 +120,35 @@ def scores(of: Study, source: str, region: str, column: str, names: Sequence[str
     Windows that some scheduler lacks are dropped; a scheduler whose metric is undefined in a window that is
     left is left out of the condition and counted, never imputed.
     """
+    if column not in of.runs:
+        raise InputError(f"these results have no metric {column!r}", where="--metric", fix=_offer(of.runs))
     wanted = tuple(names) or of.schedulers
-    runs = of.runs
-    rows = runs[(runs["source"] == source) & (runs["region"] == region) & runs["scheduler"].isin(wanted)]
-    if column not in runs:
-        raise InputError(f"these results have no metric {column!r}", where="--metric", fix=_offer(runs))
-    made = rows.pivot(index="scheduler", columns="window_id", values="run_id").reindex(list(wanted))
-    values = rows.pivot(index="scheduler", columns="window_id", values=column).reindex(list(wanted))
-    oriented = orient(values.to_numpy(np.float64), column).reshape(values.shape)
-    ran = np.asarray(made.notna().to_numpy(), np.bool_)
+    rows = of.rows.get((source, region), np.zeros(0, np.int64))
+    rows = rows[np.isin(of.runs["scheduler"].to_numpy(object)[rows], wanted)]
+    windows, window_at = np.unique(of.runs["window_id"].to_numpy(object)[rows], return_inverse=True)
+    places = {name: place for place, name in enumerate(wanted)}
+    scheduler_at = [places[name] for name in of.runs["scheduler"].to_numpy(object)[rows]]
+    ran = np.zeros((len(wanted), len(windows)), np.bool_)
+    values = np.full(ran.shape, np.nan)
+    ran[scheduler_at, window_at] = True
+    values[scheduler_at, window_at] = orient(of.runs[column].to_numpy(np.float64)[rows], column)
+    strata = np.full(len(windows), "", object)
+    if "stratum" in of.runs:
+        strata[window_at] = of.runs["stratum"].fillna("").astype(str).to_numpy(object)[rows]
     present = np.asarray(ran.any(axis=1), np.bool_)
-    kept = np.asarray(ran[present].all(axis=0) & (~np.isnan(oriented)).any(axis=0), np.bool_)
-    undefined = np.asarray(np.isnan(oriented[:, kept]).sum(axis=1), np.int64)
-    inside: npt.NDArray[np.bool_] = present & (undefined == 0) & bool(kept.any())
-    strata = _strata(rows, values.columns)
+    kept = np.asarray(ran[present].all(axis=0) & (~np.isnan(values)).any(axis=0), np.bool_)
+    undefined = np.asarray(np.isnan(values[:, kept]).sum(axis=1), np.int64)
+    inside = present & (undefined == 0) & bool(kept.any())
+    out = {name: int(undefined[place] if present[place] else len(kept)) for name, place in places.items()}
     return Scores(
         source=source,
         region=region,
         column=column,
-        schedulers=tuple(name for name, keep in zip(wanted, inside, strict=True) if keep),
-        windows=tuple(np.asarray(values.columns, dtype=object)[kept]),
-        strata=tuple(np.asarray(strata, dtype=object)[kept]),
-        values=oriented[np.ix_(inside, kept)],
-        left_out={
-            name: int(count if there else len(kept))
-            for name, count, there, keep in zip(wanted, undefined, present, inside, strict=True)
-            if not keep
-        },
+        schedulers=tuple(name for name, place in places.items() if inside[place]),
+        windows=tuple(windows[kept]),
+        strata=tuple(strata[kept]),
+        values=values[np.ix_(inside, kept)],
+        left_out={name: out[name] for name, place in places.items() if not inside[place]},
         windows_lost=int((~kept).sum()),
     )
 
@@ -154,13 +161,6 @@ def every_score(of: Study) -> dict[tuple[str, str, str], Scores]:
         for region in of.regions
         for column in of.metrics
     }
-
-
-def _strata(rows: pd.DataFrame, windows: Any) -> list[str]:
-    if "stratum" not in rows:
-        return [""] * len(windows)
-    known = rows.drop_duplicates("window_id").set_index("window_id")["stratum"]
-    return ["" if pd.isna(value) else str(value) for value in known.reindex(windows)]
 
 
 def _plan(path: Path) -> dict[str, Any]:

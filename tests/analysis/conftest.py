@@ -95,3 +95,10 @@ def sweep(tmp_path: Path) -> Callable[..., Path]:
         return make_sweep(tmp_path / name, Made(**settings))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small made-up sweep that no test changes: two sources, two regions, eight windows."""
+    made = Made(("azure_surrogate", "burstgpt_surrogate"), (0.85, 1.1), 8)
+    return make_sweep(tmp_path_factory.mktemp("usual") / "sweep", made)

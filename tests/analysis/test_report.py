@@ -1,0 +1,147 @@
+"""The report is one file, opens without network, holds every section, and warns where it must."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from analysis.findings import find
+from analysis.report import interval, number, render, tau, write_report
+from loadgen.result import InputError
+
+SMALL = {"sources": ("azure_surrogate", "burstgpt_surrogate"), "regions": (0.85, 1.1), "windows": 8}
+SECTIONS = ("summary", "ranks", "curves", "agreement", "first", "controls", "trust", "reproduce")
+VOID = {"meta", "link", "br", "img", "input", "hr", "circle", "rect", "path", "line", "polygon", "polyline"}
+
+
+class Page(HTMLParser):
+    """Collects what the page loads, its ids and links, and whether every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.ids, self.links, self.tags, self.open = [], [], [], [], []
+        self.pictures = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "srcset", "data", "action")]
+        if tag == "a":
+            self.links.append(named["href"])
+        elif "href" in named or "xlink:href" in named:
+            self.loads.append(named.get("href") or named.get("xlink:href"))
+        if tag == "svg" and named.get("aria-hidden") != "true":
+            self.pictures.append(named.get("aria-label"))
+        if "id" in named:
+            self.ids.append(named["id"])
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"{tag} closes something else, line {self.getpos()[0]}"
+
+
+@pytest.fixture(scope="module")
+def found(usual):
+    return find(usual)
+
+
+@pytest.fixture(scope="module")
+def text(found, usual):
+    return render(found, usual)
+
+
+def test_page_needs_nothing_but_itself(text):
+    page = Page(text)
+    assert page.loads == []
+    assert not {"script", "link", "iframe", "img", "object", "embed"} & set(page.tags)
+    assert not re.search(r"https?://|@import|url\(", text)
+    assert page.open == []
+
+
+def test_page_has_every_section_and_every_link_lands(text):
+    page = Page(text)
+    assert set(SECTIONS) <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert {link.removeprefix("#") for link in page.links} == set(SECTIONS)
+
+
+def test_page_fits_phone_dark_mode_and_print(text):
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert "@media print" in text
+    outside = re.sub(r'<div class="wide".*?</div>', "", text, flags=re.S)
+    assert "<table" not in outside, "a table outside a box that scrolls"
+
+
+def test_pictures_are_told_and_take_the_pages_colours(text):
+    page = Page(text)
+    assert len(page.pictures) == 4  # a panel a source, the heat map, the gaps
+    assert all(page.pictures)
+    for svg in re.findall(r"<svg.*?</svg>", text, flags=re.S):
+        assert not re.search(r"#[0-9a-fA-F]{3,6}|rgb\(", svg)
+
+
+def test_page_says_what_was_run_and_how_to_repeat_it(text):
+    for wanted in (
+        "fcfs-prefill",
+        "oracle-srpt",
+        "b" * 64,
+        "c" * 64,
+        "0123456789abcdef",
+        "windtunnel sweep",
+        "numpy",
+    ):
+        assert wanted in text
+    assert "name = &#34;made&#34;" in text
+    assert text.count("surrogate") > 5
+
+
+def test_page_says_loudly_when_controls_came_out_wrongly(sweep, text):
+    assert 'role="alert"' not in text
+    folder = sweep("wrong", controls={"random": -1.0, "lifo": 5.0, "oracle-srpt": 7.0}, **SMALL)
+    assert 'role="alert"' in render(find(folder), folder)
+
+
+def test_names_are_escaped(found, usual):
+    odd = found.study._replace(plan={"name": "<script>alert(1)</script>"})
+    assert "<script>" not in render(found._replace(study=odd), usual)
+
+
+def test_same_results_same_bytes(usual, text, tmp_path):
+    assert write_report(usual, tmp_path / "a.html").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("metric", ["ttft_p95_s", "throughput_tokens_per_s", "attainment:S2"])
+def test_any_metric_can_be_reported(usual, metric):
+    page = Page(render(find(usual, metric), usual))
+    assert set(SECTIONS) <= set(page.ids)
+
+
+def test_smallest_sweep_and_no_plan(sweep):
+    folder = sweep(sources=("azure_surrogate",), regions=(0.5,), windows=1, controls={})
+    for name in ("plan.json", "plan.toml"):
+        (folder / name).unlink()
+    page = Page(render(find(folder), folder))
+    assert set(SECTIONS) <= set(page.ids)
+
+
+def test_a_path_that_cannot_be_written_is_said(found, usual):
+    with pytest.raises(InputError, match="can't write the report"):
+        write_report(usual, usual / "plan.json" / "report.html", findings=found)
+
+
+def test_numbers_for_people():
+    assert number(0.5) == "0.500"
+    assert number(1234.5) == "1,234"
+    assert number(-0.00001) == "−1e−05"
+    assert number(None) == number(float("nan")) == "–"
+    assert number(0.0) == "0"
+    assert interval(1.0, 1.0) == "1.00"
+    assert interval(0.5, 0.75) == "0.500 to 0.750"
+    assert tau(-0.001) == "0.00"
+    assert tau(float("nan")) == "–"
