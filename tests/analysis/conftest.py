@@ -1,8 +1,9 @@
 """Made-up sweeps of known truth: run rows without a simulator."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,10 @@ RANKED = ("fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred")
 CONTROLS = ("random", "lifo", "oracle-srpt")
 
 
+WORTH = MappingProxyType({"random": -1.0, "lifo": -6.0, "oracle-srpt": 7.0})
+"""Controls in their places, in steps of ``Made.truth``."""
+
+
 class Made(NamedTuple):
     """What a made-up sweep holds; ``truth[source]`` orders schedulers, higher is better, one step apart."""
 
@@ -22,9 +27,9 @@ class Made(NamedTuple):
     windows: int = 12
     step: float = 0.04
     noise: float = 0.03
-    truth: dict[str, Sequence[float]] = {}  # noqa: RUF012
-    controls: dict[str, float] = {"random": -1.0, "lifo": -6.0, "oracle-srpt": 7.0}  # noqa: RUF012
-    busy: dict[str, float] = {}  # noqa: RUF012
+    truth: Mapping[str, Sequence[float]] = MappingProxyType({})
+    controls: Mapping[str, float] = WORTH
+    busy: Mapping[str, float] = MappingProxyType({})
 
 
 def key(made: dict[str, Any]) -> RunKey:
@@ -69,7 +74,7 @@ def make_sweep(folder: Path, made: Made) -> Path:
     rng = np.random.default_rng(5)
     for source in made.sources:
         truth = made.truth.get(source, range(len(RANKED)))
-        worth = dict(zip(RANKED, truth, strict=True)) | made.controls
+        worth = dict(zip(RANKED, truth, strict=True)) | dict(made.controls)
         luck = rng.normal(0, made.noise, made.windows)
         for rho in made.regions:
             rows = []
