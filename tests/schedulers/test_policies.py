@@ -102,7 +102,7 @@ def test_fcfs_prefill_serves_if_nobody_waits_and_looks_at_ties_by_luck():
     assert answers("fcfs-prefill", "serve", view, (0, 1)) == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("name", ["fcfs-prefill", "sarathi"])
+@pytest.mark.parametrize("name", ["fcfs-prefill", "sarathi", "oracle-srpt"])
 def test_an_empty_engine_needs_no_watermark(name):
     view = a_view(name)
     view.engines.running[0], view.engines.blocks_free[0], view.engines.blocks_total[0] = 0, 25, 25
@@ -216,28 +216,52 @@ def test_sjf_lets_those_go_ahead_who_waited_too_long():
     assert late == [-1e6 + 3.0, -1e6 + 4.0]
 
 
-def test_oracle_srpt_goes_by_what_remains():
-    view = a_view("oracle-srpt:margin_s=0.1")
+def test_oracle_srpt_goes_by_what_remains_and_serves_decodes_first():
+    view = a_view("oracle-srpt")
     remaining = [
         15 * TAU_S,
         prefill_s(40) + 10 * TAU_S,
         prefill_s(250) + 10 * TAU_S,
         prefill_s(30) + 40 * TAU_S,
     ]
-    for hook, requests in (("serve", (0, 1)), ("order", (2, 3)), ("evict", (0, 1))):
-        assert answers("oracle-srpt", hook, view, requests) == pytest.approx([remaining[r] for r in requests])
+    assert answers("oracle-srpt", "order", view, (2, 3)) == pytest.approx(remaining[2:])
+    assert answers("oracle-srpt", "evict", view, (0, 1)) == pytest.approx(remaining[:2])
+    assert remaining[0] > remaining[1]
+    assert answers("oracle-srpt", "serve", view, (0, 1)) == pytest.approx([remaining[0], 1e6 + remaining[1]])
+
+
+def test_oracle_srpt_displaces_only_where_it_pays():
+    view = a_view("oracle-srpt")
     preempt = find("oracle-srpt").policy.preempt
-    assert remaining[2] + 0.1 > remaining[0]
-    assert preempt(view, 2, 0, 5.0) == 0.0
-    view.requests.forecast_tokens[0] = 200.0
-    assert preempt(view, 2, 0, 5.0) == 1.0
+    view.requests.forecast_tokens[:] = (200.0, 200.0, 10.0, 10.0)
+    # request 3 needs prefill_s(30) + 10 tau = 0.183 s; recomputing 54 tokens delays all four by 0.01543 s;
+    # 195 tau = 3.315 s remain of request 0, more of 1
+    assert preempt(view, 3, 0, 5.0) == 1.0
+    view.engines.waiting[0] = 200  # 0.183 + 202 * 0.01543 = 3.300 s
+    assert preempt(view, 3, 0, 5.0) == 1.0
+    view.engines.waiting[0] = 202  # 0.183 + 204 * 0.01543 = 3.331 s: too dear
+    assert preempt(view, 3, 0, 5.0) == 0.0
+    view.engines.waiting[0] = 2
+    view.requests.forecast_tokens[1] = 1.0  # a slot comes free sooner than request 3 could end
+    assert preempt(view, 3, 0, 5.0) == 0.0
+    view.requests.forecast_tokens[1] = 200.0
+    view.params[0] = 3.2
+    assert preempt(view, 3, 0, 5.0) == 0.0
+
+
+def test_oracle_srpt_takes_whole_prompts():
+    view = a_view("oracle-srpt")
+    view.engines.blocks_free[0] = 27  # 26 for 251 tokens, one is the watermark
+    assert answers("oracle-srpt", "admit", view, (2,)) == [TAKE]
+    view.engines.blocks_free[0] = 26
+    assert answers("oracle-srpt", "admit", view, (2,)) == [WAIT]
 
 
 def test_pathological_is_the_reverse_of_shortest_remaining():
     view = a_view("oracle-srpt")
+    shortest = [find("oracle-srpt").policy.evict(view, request, 5.0) for request in range(4)]
     for hook, requests in (("serve", (0, 1)), ("order", (2, 3)), ("evict", (0, 1))):
-        shortest = answers("oracle-srpt", hook, view, requests)
-        assert answers("pathological", hook, view, requests) == [-key for key in shortest]
+        assert answers("pathological", hook, view, requests) == [-shortest[request] for request in requests]
 
 
 def test_lifo_turns_arrivals_round():
