@@ -89,12 +89,12 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
             turn_rows=(23_101, 9_012, 8_413, 2_052, 480),
             gap_p50_s=116.1,
             gap_sigma=1.50,
-            growth=Growth(follow=0.0, step=0.35),
+            growth=Growth(follow=-0.57, step=0.18),
             kinds=(
-                Groups("text", 0.74, 1_000, 0.6, 1.0, 0.35),
-                Groups("search", 0.19, 1_000, 0.6, 1.0, 0.35),
-                Groups("image", 0.04, 1_000, 0.6, 1.0, 0.35),
-                Groups("file", 0.03, 1_000, 0.6, 1.0, 0.35),
+                Groups("text", 0.74, 1_878, 1.09, 1.0, 0.432),
+                Groups("search", 0.19, 482, 1.09, 1.0, 0.432),
+                Groups("image", 0.04, 102, 1.09, 1.0, 0.432),
+                Groups("file", 0.03, 76, 1.09, 1.0, 0.432),
             ),
         ),
         "bailian_surrogate-b": Part(
@@ -117,8 +117,8 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
             prompt=Knots((P50, P80, P95, P99), (4_540, 10_323, 13_406, 14_406), 16_384),
             output=Knots((P50, P80, P99), (469, 1_015, 5_835), 16_384),
             turn_rows=(26_406, 6_693, 6_906, 2_236, 770),
-            gap_p50_s=124.8,
-            gap_sigma=1.685,
+            gap_p50_s=122.4,
+            gap_sigma=1.65,
             growth=Growth(follow=0.0, step=0.35),
             kinds=(Groups("coder", 1.0, 1_000, 1.0, 1.0, 0.55),),
         ),
@@ -129,8 +129,8 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
             turn_rows=(9_612, 509, 503, 159, 29),
             gap_p50_s=28.6,
             gap_sigma=1.71,
-            growth=Growth(follow=0.0, step=0.35),
-            kinds=(Groups("thinking", 1.0, 1_000, 1.0, 1.0, 0.4),),
+            growth=Growth(follow=-0.35, step=0.23),
+            kinds=(Groups("thinking", 1.0, 2_533, 1.65, 1.0, 0.416),),
         ),
     }
 )
@@ -277,7 +277,7 @@ def prompts(stream: Stream, name: str, turns: Turns) -> Tokens:
     """Return prompt tokens of each row in session order, shape (rows,): they never fall within a session."""
     part = PARTS[name]
     if part.clients:
-        return tokens(part.prompt.at(stream.normals("session level", len(turns.turn))))
+        return tokens(part.prompt.at(stream.normals("prompt level", len(turns.turn))))
     return tokens(part.prompt.at(ranks_of(name, part).at(latent(stream, turns, part.growth))))
 
 

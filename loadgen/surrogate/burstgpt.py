@@ -97,7 +97,7 @@ TURNS = Quantiles(
     (1, 1.99, 2, 3, 4.4, 9.2, 14, 31, 90, 437),
 )
 THINK_S = Knots((-1.2815516, 0.0, 1.2815516, 2.3263479), (17, 124, 2_331, 78_782), 604_800, 1.55)
-GROWTH = Growth(follow=0.0, step=0.45, resend=0.6)
+GROWTH = Growth(follow=0.0, step=0.6, resend=0.6)
 
 
 class Rows(NamedTuple):
@@ -269,14 +269,19 @@ def arrivals(stream: Stream, days: int, column: str, rate_per_s: float, shape: f
     return warp(operational, lambda bins: rate_per_s * hour_rates(stream, bins), HOUR_S)
 
 
+def expected_by_day(stream: Stream, days: int) -> Floats:
+    """Return how many rows each day is to have, shape (days,): its campaigns, and the mean of all else."""
+    steady = (1.0 - SCRIPT_SHARE * API_SHARE) * RATE_PER_S * DAY_S * day_factors(stream, days)
+    found = scripts(stream, days)
+    started = np.bincount((found.start_s // DAY_S).astype(np.int64), found.rows, days)
+    return np.asarray(steady + started, np.float64)
+
+
 def days_for(stream: Stream, rows: int) -> int:
     """Return after how many days, pre-roll included, about ``rows`` rows and a tenth more have come."""
     days = 64
     while True:
-        steady = (1.0 - SCRIPT_SHARE * API_SHARE) * RATE_PER_S * DAY_S * day_factors(stream, days)
-        found = scripts(stream, days)
-        steady += np.bincount((found.start_s // DAY_S).astype(np.int64), found.rows, days)
-        come = np.cumsum(steady[PREROLL_DAYS:])
+        come = np.cumsum(expected_by_day(stream, days)[PREROLL_DAYS:])
         enough = np.flatnonzero(come > 1.1 * rows + 1_000)
         if len(enough):
             return int(enough[0]) + PREROLL_DAYS + 1

@@ -16,8 +16,9 @@ SCORES_MAX = 4.5
 class Growth(NamedTuple):
     """How prompt lengths hang together inside a session, on a latent scale that is ranked afterwards.
 
-    A session that resends its history starts at ``follow`` (0 for a single turn) plus a standard normal and
-    rises by an exponential step of mean ``step`` a turn; a turn of any other session stands for itself.
+    A session starts at a standard normal, plus ``follow`` if it has several turns. A later turn resends the
+    history with probability ``resend`` and then lies an exponential step of mean ``step`` above the turn
+    before; otherwise it starts anew.
     """
 
     follow: float
@@ -57,23 +58,16 @@ def sizes_from_turns(uniforms: Floats, turn_rows: Floats) -> Integers:
 
 
 def latent(stream: Stream, turns: Turns, growth: Growth) -> Floats:
-    """Return the latent prompt length of each row, shape (rows,); it never falls where history is resent."""
-    sessions, rows = len(turns.first), len(turns.turn)
-    several = np.diff(np.append(turns.first, rows)) > 1
-    level = stream.normals("session level", sessions) + growth.follow * several
-    steps = -growth.step * np.log(stream.uniforms("prompt step", rows))
-    grown: Floats = level[turns.session] + summed_within(steps, turns)
-    if growth.resend < 1.0:
-        alone = ~resends(stream, turns, growth)
-        grown[alone] = stream.normals("prompt alone", rows)[alone]
+    """Return the latent prompt length of each row, shape (rows,); it rises where history is resent."""
+    rows = len(turns.turn)
+    sizes = np.diff(np.append(turns.first, rows))
+    anew = (turns.turn == 0) | (stream.uniforms("resend", rows) >= growth.resend)
+    starts = np.flatnonzero(anew)
+    chain = np.cumsum(anew) - 1
+    climbed = np.cumsum(np.where(anew, 0.0, -growth.step * np.log(stream.uniforms("prompt step", rows))))
+    level = stream.normals("prompt level", rows) + growth.follow * (sizes[turns.session] > 1)
+    grown: Floats = (level - climbed)[starts][chain] + climbed
     return grown
-
-
-def resends(stream: Stream, turns: Turns, growth: Growth) -> npt.NDArray[np.bool_]:
-    """Return which rows are of sessions that resend their history, shape (rows,)."""
-    sessions = stream.uniforms("resend", len(turns.first)) < growth.resend
-    chosen: npt.NDArray[np.bool_] = sessions[turns.session]
-    return chosen
 
 
 class Ranking(NamedTuple):
