@@ -73,8 +73,8 @@ def test_the_words_say_the_same(tmp_path):
 
 
 def test_names_of_columns_are_the_users_and_verify_remembers_them(tmp_path):
-    file, folder = own_file(tmp_path / "odd.csv", header="when,in,out"), tmp_path / "windows"
-    names = "arrival_s=when, prompt_tokens=in,output_tokens=out"
+    file, folder = own_file(tmp_path / "odd.csv", header="aa,bb,cc"), tmp_path / "windows"
+    names = "arrival_s=aa, prompt_tokens=bb,output_tokens=cc"
     options = ("--source", "own", "--from", file, "--kind", "published", "--out", folder)
     assert told("freeze", *options, "--columns", names)["frozen"] == 5
     assert told("verify", folder, "--from", file)["equal"] == 5
