@@ -1,18 +1,22 @@
 """Flags: where a result must not be trusted, or not be compared, each with its size."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from analysis.ranks import Ranking, tau_b
+from analysis.ranks import LEVEL, T_WINDOWS, Ranking, tau_b
 from analysis.scores import Scores, Study
 
 PRESSURE_LIMIT = 0.10
+JUDGED = ("utilisation", "rho_reached")
+"""Measures of pressure that two sources must share to be compared."""
+
 STRETCH_LIMITS = (0.25, 4.0)
 WINDOWS_WANTED = 80
-PRESSURES = ("utilisation", "batch_mean", "kv_mean", "kv_peak", "queue_mean")
+PRESSURES = ("utilisation", "rho_reached", "batch_mean", "kv_mean", "kv_peak", "queue_mean")
 
 Cells = Mapping[tuple[str, str, str], Scores]
 Rankings = Mapping[tuple[str, str, str], Ranking]
@@ -39,17 +43,18 @@ def pressure_table(of: Study) -> pd.DataFrame:
 
 
 def uneven_pairs(pressure: pd.DataFrame) -> set[tuple[str, str, str]]:
-    """Return (region, source, source) whose achieved utilisation differs by more than 10 %: not
-    comparable.
+    """Return (region, source, source) that were not pushed alike: not comparable.
+
+    Either the engines' utilisation or the load that scored arrivals met (``rho_reached``) differs by over
+    10%.
     """
     uneven = set()
-    if "utilisation" in pressure:
-        for region, rows in pressure.groupby("region"):
-            reached = dict(zip(rows["source"], rows["utilisation"], strict=True))
-            for a in reached:
-                for b in reached:
-                    if a < b and abs(reached[a] - reached[b]) > PRESSURE_LIMIT * max(reached[a], reached[b]):
-                        uneven.add((str(region), str(a), str(b)))
+    for name in JUDGED:
+        for region, rows in pressure.groupby("region") if name in pressure else ():
+            reached = dict(zip(rows["source"], rows[name], strict=True))
+            for a, b in combinations(sorted(reached), 2):
+                if abs(reached[a] - reached[b]) > PRESSURE_LIMIT * max(reached[a], reached[b]):
+                    uneven.add((str(region), str(a), str(b)))
     return uneven
 
 
@@ -88,20 +93,26 @@ def _origins(of: Study) -> list[Flag]:
 
 def _pressures(of: Study) -> list[Flag]:
     table = pressure_table(of)
-    if "utilisation" not in table:
-        return []
+    judged = [name for name in JUDGED if name in table]
     keys = zip(table["region"], table["source"], strict=True)
-    reached = dict(zip(keys, table["utilisation"].to_numpy(np.float64), strict=True))
+    reached = dict(zip(keys, table[judged].to_numpy(np.float64).tolist(), strict=True))
     pairs: dict[tuple[str, str], list[str]] = {}
     for region, a, b in uneven_pairs(table):
         pairs.setdefault((a, b), []).append(region)
     flags = []
     for (a, b), found in sorted(pairs.items()):
-        regions = [region for region in of.regions if region in found]
-        busy = "; ".join(f"rho {at}: {reached[at, a]:.0%} and {reached[at, b]:.0%}" for at in regions)
-        says = f"engines were not equally busy ({busy}): left out of the counts of the summary"
+        told = "; ".join(
+            f"rho {at}: {_values(reached[at, a])} against {_values(reached[at, b])}"
+            for at in of.regions
+            if at in found
+        )
+        says = f"not pushed alike ({' and '.join(judged)} at {told}): left out of the summary's counts"
         flags.append(Flag("uneven pressure", f"{a} and {b}", says))
     return flags
+
+
+def _values(values: Sequence[float]) -> str:
+    return " and ".join(f"{value:.2f}" for value in values)
 
 
 def _stretches(of: Study) -> list[Flag]:
@@ -168,6 +179,8 @@ def _few_windows(of: Study, cells: Cells, rankings: Rankings) -> list[Flag]:
     for source, count in least.items():
         if count < WINDOWS_WANTED:
             says = f"{count} windows: {WINDOWS_WANTED} or more are advised, small differences stay undecided"
+            if count < T_WINDOWS and 0.5**count * max(1, len(of.schedulers) - 1) > LEVEL:
+                says += "; so few that no scheduler can be shown worse than the best"
             flags.append(Flag("few windows", source, says))
     for (source, region, column), ranking in rankings.items():
         if column == of.primary and ranking.window_rank_tau < 0.9 and ranking.informative:

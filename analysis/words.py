@@ -147,19 +147,26 @@ def _winner(of: Findings) -> Sentence:
         return Sentence("Best scheduler", OPEN, text)
     tops = [top_set(of.rankings[key]) for key in keys]
     counts = {name: sum(name in top for top in tops) for name in of.study.schedulers}
-    alone = {name: sum(top == (name,) for top in tops) for name in of.study.schedulers}
-    first, *others = sorted(counts, key=lambda name: (-counts[name], -alone[name], name))
+    firsts = {name: sum(of.rankings[key].rows[0].scheduler == name for key in keys) for name in counts}
+    best, *others = sorted(counts, key=lambda name: (-firsts[name], -counts[name], name))
     text = (
-        f"By {words}, {first} is not shown worse than the best by more than "
-        f"{margin_words(of.study.primary)} in "
-        f"{counts[first]} of {len(keys)} cells where schedulers differ, alone in {alone[first]}."
+        f"By {words}, {best} has the best mean in {firsts[best]} of {len(keys)} cells where "
+        "schedulers differ, and "
+        f"in {counts[best]} it is not shown worse than the best by more than "
+        f"{margin_words(of.study.primary)}."
     )
     if others:
-        text += f" Next is {others[0]} with {counts[others[0]]}, alone in {alone[others[0]]}."
+        text += (
+            f" Next is {others[0]}: best mean in {firsts[others[0]]}, not shown worse in {counts[others[0]]}."
+        )
+    stands = GOOD if firsts[best] == counts[best] == len(keys) else NOTE
+    if others and all(len(top) == len(of.rankings[key].rows) for top, key in zip(tops, keys, strict=True)):
+        text += " Nowhere is any scheduler shown worse than the best: more windows are needed."
+        stands = OPEN
     if of.study.twins:
         pairs = "; ".join(f"{name} = {', '.join(same)}" for name, same in of.study.twins.items())
         text += f" Exact duplicates are ranked once: {pairs}."
-    return Sentence("Best scheduler", GOOD if counts[first] == len(keys) else NOTE, text)
+    return Sentence("Best scheduler", stands, text)
 
 
 def _best(of: Findings, primary: Sequence[Agreement]) -> Sentence:

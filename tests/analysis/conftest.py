@@ -57,6 +57,7 @@ def row(run: RunKey, level: float, busy: float) -> dict[str, Any]:
         "attainment_tier": attained, "attainment_S1": attained**2, "attainment_S2": attained**0.7,
         "worst_group_tier": attained**1.5, "ttft_p95_s": strain * np.exp(-level), "itl_p95_s": 0.05,
         "ttft_p99_s": 2 * strain * np.exp(-2 * level), "e2e_mean_s": 5 * strain * np.exp(-level),
+        "e2e_p95_s": 9 * strain * np.exp(-level),
         "slowdown_e2e_mean": 1 + strain * np.exp(-level), "throughput_tokens_per_s": 2000 * attained**0.1,
         "rejected_share": 0.0, "finished_share": 1.0, "utilisation": busy, "ttft_sketch": [1.0, 2.0],
     }  # fmt: skip

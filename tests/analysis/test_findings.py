@@ -157,3 +157,11 @@ def test_one_source_says_nothing_about_other_traffic(sweep):
     found = find(sweep(sources=("azure_surrogate",), regions=(0.95,), windows=8))
     assert summary(found)[0].stands == OPEN
     assert "one source" in kinds(found)
+
+
+def test_windows_too_few_to_show_anything_are_said(sweep):
+    found = find(sweep(sources=("azure_surrogate",), regions=(0.95,), windows=6, step=0.3))
+    assert any("no scheduler can be shown worse" in flag.says for flag in found.flags)
+    best = {one.about: one for one in summary(found)}["Best scheduler"]
+    assert best.stands == OPEN
+    assert "best mean in 1 of 1 cells" in best.text
