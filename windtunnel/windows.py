@@ -166,21 +166,15 @@ def generated(source: str, count: int, kind: str, seed: int) -> "list[Trace]":
 
 def read_all(source: str, path: Path | None, *, unpinned: bool, columns: Mapping[str, str]) -> "list[Trace]":
     """Read the files of one source: a file, or those of its family in a folder."""
-    from dataclasses import replace
-
     from loadgen.trace import read
 
     if path is None:
         hint = f", or --source {source}{SURROGATE}" if f"{source}{SURROGATE}" in surrogates() else ""
         raise InputError(f"{source} needs its files", where="--from", fix=f"--from FILE_OR_FOLDER{hint}")
-    traces = []
-    for file in files_of(source, path):
-        trace = read(file, source=source, unpinned=unpinned, columns=columns or None)
-        if columns:  # kept, so that `verify` can read the file again
-            kept = {**trace.info.transforms, "columns": dict(columns)}
-            trace = trace._replace(info=replace(trace.info, transforms=kept))
-        traces.append(trace)
-    return traces
+    return [
+        read(file, source=source, unpinned=unpinned, columns=columns or None)
+        for file in files_of(source, path)
+    ]
 
 
 def surrogates() -> tuple[str, ...]:
