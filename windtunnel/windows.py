@@ -185,7 +185,7 @@ def surrogates() -> tuple[str, ...]:
 
 
 def files_of(source: str, path: Path) -> list[Path]:
-    """Return the files to read: ``path`` itself, or the files of the family in that folder.
+    """Return the files to read: ``path`` itself, or the files of the family in that folder or one below.
 
     Of a file that is there with and without failed requests, the one without is taken (BurstGPT).
     """
@@ -198,7 +198,7 @@ def files_of(source: str, path: Path) -> list[Path]:
     if source == "own":
         raise InputError("a folder, not a file", where=str(path), fix="name your file with --from")
     found = []
-    for file in sorted(file for file in path.iterdir() if file.name.lower().endswith(SUFFIXES)):
+    for file in sorted(file for file in (*path.glob("*"), *path.glob("*/*")) if is_traffic(file)):
         try:
             layout = detect(file)
         except InputError:
@@ -212,6 +212,11 @@ def files_of(source: str, path: Path) -> list[Path]:
             fix=f"windtunnel traces fetch {source}, or name a file; families: {', '.join(FAMILIES)}",
         )
     return without_failed(found)
+
+
+def is_traffic(path: Path) -> bool:
+    """Could this be a traffic file, by its name?"""
+    return path.name.lower().endswith(SUFFIXES) and path.is_file()
 
 
 def without_failed(files: list[Path]) -> list[Path]:

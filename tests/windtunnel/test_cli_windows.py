@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from loadgen.manifest import read_manifest
 from loadgen.window import read_window, window_path
 from windtunnel.cli import app
-from windtunnel.windows import named_columns, without_failed
+from windtunnel.windows import files_of, named_columns, without_failed
 
 
 def run(*words):
@@ -188,6 +188,17 @@ def test_a_file_changed_by_one_byte_is_refused_or_labelled(tmp_path):
     assert told("verify", folder, "--from", tmp_path)["equal"] == 1
 
 
+def test_files_of_a_family_are_found_in_a_folder_and_one_below(tmp_path):
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00.5000000,3,4\n"
+    for place in ("AzureLLMInferenceTrace_code.csv", "azure/AzureLLMInferenceTrace_conv.csv", "a/b/deep.csv"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(header)
+    own_file(tmp_path / "mine.csv", rows=3)
+    found = [path.name for path in files_of("azure2023", tmp_path)]
+    assert sorted(found) == ["AzureLLMInferenceTrace_code.csv", "AzureLLMInferenceTrace_conv.csv"]
+    assert [path.name for path in files_of("azure2023-code", tmp_path)] == ["AzureLLMInferenceTrace_code.csv"]
+
+
 def test_files_without_failed_requests_are_preferred():
     names = ("BurstGPT_1.csv", "BurstGPT_without_fails_1.csv", "BurstGPT_2.csv.gz", "BurstGPT_3.csv")
     chosen = [path.name for path in without_failed([Path(name) for name in names])]
@@ -204,7 +215,7 @@ def test_the_real_azure_folder(tmp_path, traces_dir):
     said = told("freeze", "--source", "azure2023", "--from", traces_dir / "azure", "--out", tmp_path)
     assert (said["frozen"], said["labels"]) == (22, ["real"])
     assert said["rejected"] == {"few_rows": 2}
-    more = told("freeze", "--source", "mooncake", "--from", traces_dir / "mooncake", "--out", tmp_path)
+    more = told("freeze", "--source", "mooncake", "--from", traces_dir, "--out", tmp_path)  # a folder below
     assert (more["frozen"], more["in_folder"]) == (12, 34)
     assert told("verify", tmp_path, "--from", traces_dir)["equal"] == 34
     for line in read_manifest(tmp_path):
