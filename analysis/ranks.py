@@ -67,7 +67,9 @@ def rank(of: Scores) -> Ranking:
     best = int(np.argmax(means))
     drawn = bootstrap_means(of)
     ranks = rank_vector(means, tied="min")
-    rank_low, rank_high = np.quantile(rank_vector(drawn), [LEVEL / 2, 1 - LEVEL / 2], axis=0)
+    rank_low, rank_high = np.quantile(
+        rank_vector(drawn), [LEVEL / 2, 1 - LEVEL / 2], axis=0, method="inverted_cdf"
+    )
     low, high = np.quantile(drawn, [LEVEL / 2, 1 - LEVEL / 2], axis=0)
     behind = drawn - drawn[:, [best]]
     behind_low, behind_high = np.quantile(behind, [LEVEL / 2, 1 - LEVEL / 2], axis=0)

@@ -54,7 +54,7 @@ def render(of: Findings, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page.filters |= {"number": number, "interval": interval, "tau": tau}
+    page.filters |= {"number": number, "interval": interval, "tau": tau, "tau_interval": tau_interval}
     primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
     changed, beyond = best_changes(of, (*primary, *of.across_regions))
     return page.get_template("report.html.j2").render(
@@ -102,6 +102,11 @@ def interval(low: float, high: float) -> str:
     """Return "low to high", a dash where undefined, one value where they are equal as shown."""
     ends = (number(low), number(high))
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def tau_interval(low: float, high: float) -> str:
+    """Return an interval of agreements, a dash where undefined."""
+    return f"{tau(low)} to {tau(high)}" if np.isfinite(low) else "–"
 
 
 def _shape(of: Findings) -> dict[str, Any]:

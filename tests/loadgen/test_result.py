@@ -238,3 +238,17 @@ def test_verify_finds_broken_laws(tmp_path, column, row, value, law):
     getattr(broken, column)[row] = value
     assert any(law in found for found in broken_facts(broken)), broken_facts(broken)
     assert broken_facts(facts()) == []
+
+
+def test_a_changed_number_is_noticed_even_where_the_file_still_reads(tmp_path):
+    """One bit of a stored value flips on the disk: nothing but the page's checksum can tell."""
+    path = shard(tmp_path)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    [column] = [
+        group.column(i) for i in range(group.num_columns) if group.column(i).path_in_schema == "busy_s"
+    ]
+    whole = bytearray(path.read_bytes())
+    whole[column.data_page_offset - 3] ^= 0x10  # inside the dictionary page, which holds the value
+    path.write_bytes(bytes(whole))
+    with pytest.raises(InputError, match="half-written or damaged"):
+        read_runs(tmp_path)
