@@ -69,11 +69,12 @@ def remaining_s(view: View, request: int, engine: int) -> float:
 
 
 def token_due_s(view: View, request: int) -> float:
-    """Deadline of the next token: a + F + g*T; a + E in a tier with an end-to-end target only. [dn]"""
+    """Deadline of the next token: a + F + g*T; a + E where a tier lacks that target but has an E. [dn]"""
     tier, arrival_s = view.requests.tier[request], view.requests.arrival_s[request]
-    if view.tiers.ttft_s[tier] == inf and view.tiers.e2e_s[tier] < inf:
-        return float(arrival_s + view.tiers.e2e_s[tier])
     generated = view.requests.generated_tokens[request]
+    endless = view.tiers.tpot_s[tier] == inf if generated > 0 else view.tiers.ttft_s[tier] == inf
+    if endless and view.tiers.e2e_s[tier] < inf:
+        return float(arrival_s + view.tiers.e2e_s[tier])
     pace_s = view.tiers.tpot_s[tier] * generated if generated > 0 else 0.0
     return float(arrival_s + view.tiers.ttft_s[tier] + pace_s)
 

@@ -7,7 +7,7 @@ from schedulers.cost import blocks_for
 from schedulers.policy import REFUSE, TAKE
 from schedulers.view import REJECT, RUNNING
 from schedulers.view import TAKE as TAKEN
-from sim.memory import end, evict, fail, grow, leave_queue, note, read_evict
+from sim.memory import charge, end, evict, fail, grow, leave_queue, note, read_evict, wake_s
 from sim.queue import find, insert, sort
 from sim.rig import ADMIT, FINE, NOT_A_NUMBER, ORDER, REASON_POLICY, Rig
 
@@ -62,6 +62,7 @@ def take(rig: Rig, engine: int, place: int, chunk: int, now_s: float) -> None:
     table.state[request] = RUNNING
     grow(rig, engine, request, chunk)
     plant.chunk[request] = chunk
+    charge(rig, engine, request, 1)
     if isnan(plant.started_s[request]):
         plant.started_s[request] = now_s
     count = fleet.running[engine]
@@ -107,8 +108,9 @@ def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
     """Offer the waiting requests in order; returns the budget that is left."""
     view, rules = rig.known, rig.rules
     table, fleet = view.requests, view.engines
-    if rules.dynamic == 1:
+    if rules.dynamic == 1 or (rules.wake == 1 and now_s >= rig.plant.wake_s[engine]):
         rekey_queue(rig, engine, now_s)
+        rig.plant.wake_s[engine] = wake_s(rig, engine, now_s)
     place = 0
     while place < fleet.waiting[engine] and budget > 0 and rig.plant.error[0] == FINE:
         full = fleet.running[engine] >= fleet.sequences_max[engine]

@@ -6,6 +6,7 @@ allocated inside, so reference counts are off. Code is cached on disk under a di
 made from, because numba's own cache does not see an edit in another file.
 """
 
+import ctypes
 import hashlib
 import importlib
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import NumbaError
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     infer_getattr,
@@ -30,6 +32,7 @@ from numba.extending import (
     register_model,
 )
 
+from schedulers.errors import PolicyError
 from schedulers.policy import ClusterPolicy, EnginePolicy
 from schedulers.view import Tiers, allocate
 from sim import hooks as shapes
@@ -135,18 +138,6 @@ def _load_field(context: Any, builder: Any, kind: Ref, value: Any, field: str) -
     return builder.load(here)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _store(typing: Any, address: Any, value: Any) -> Any:
-    """Store a tuple at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], arguments[1].type.as_pointer())
-        builder.store(arguments[1], pointer)
-        return context.get_dummy_value()
-
-    return types.void(address, value), generate
-
-
 _jitable: set[Callable[..., Any]] = set()
 
 
@@ -176,7 +167,7 @@ def kinds() -> dict[str, Any]:
         "serve_key",
         "evict_key",
     }
-    floats |= {"keys", "clock_s"}
+    floats |= {"keys", "clock_s", "wake_s"}
     squares = {"flight", "tally"}
     private = [
         types.float64[:, ::1] if name in squares else _out if name in floats else _ids
@@ -198,8 +189,41 @@ def _rig_at(typing: Any, address: Any) -> Any:
     return Ref(kinds()["rig"])(address), generate
 
 
-def _pack(address, known, board, plant, rules, a, b, c, d, e, f, g, h, i, j, k, m):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202, PLR0913
-    _store(address, Rig(known, board, plant, rules, Hooks(a, b, c, d, e, f, g, h, i, j, k, m)))
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def _store_part(typing: Any, address: Any, place: Any, value: Any) -> Any:
+    """Store one of the rig's first parts; ``place`` is a literal."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = builder.inttoptr(arguments[0], context.get_value_type(kinds()["rig"]).as_pointer())
+        builder.store(arguments[2], cgutils.gep_inbounds(builder, whole, 0, place.literal_value))
+        return context.get_dummy_value()
+
+    return types.void(address, place, value), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _store_hook(typing: Any, address: Any, place: Any, hook: Any) -> Any:
+    """Store one function pointer; all are of one size, so the hooks are an array in memory."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = builder.inttoptr(arguments[0], context.get_value_type(kinds()["rig"]).as_pointer())
+        hooks = cgutils.gep_inbounds(builder, whole, 0, len(Rig._fields) - 1)
+        first = builder.bitcast(hooks, arguments[2].type.as_pointer())
+        builder.store(arguments[2], builder.gep(first, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(address, place, hook), generate
+
+
+def _pack(address, known, board, plant, rules):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    _store_part(address, 0, known)
+    _store_part(address, 1, board)
+    _store_part(address, 2, plant)
+    _store_part(address, 3, rules)
+
+
+def _pack_hook(address, place, hook):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    _store_hook(address, place, hook)
 
 
 def _enter(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -207,21 +231,28 @@ def _enter(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
 
 
 @cache
-def _entries() -> tuple[Any, Any]:
-    """The compiled packer and event loop: made once, cached on disk."""
+def _entries() -> tuple[Any, dict[str, Any], Any]:
+    """The compiled packers and the compiled event loop: made once, cached on disk."""
     allow(run)
     cache_in([])
-    pack = numba.njit(types.void(_i8, *kinds()["parts"], *kinds()["slots"]), cache=True)(_pack)
-    return pack, numba.njit(types.void(_i8), cache=True, _nrt=False)(_enter)
+    kept = kinds()
+    pack = numba.njit(types.void(_i8, *kept["parts"]), cache=True)(_pack)
+    shapes_kept = ("batch", "search", "notice")
+    pack_hook = {
+        shape: numba.njit(types.void(_i8, _i8, kept[shape]), cache=True)(_pack_hook) for shape in shapes_kept
+    }
+    return pack, pack_hook, numba.njit(types.void(_i8), cache=True, _nrt=False)(_enter)
 
 
 def kernel() -> Callable[[Rig], None]:
     """The compiled event loop over a rig whose hooks are compiled."""
-    pack, enter = _entries()
+    pack, pack_hook, enter = _entries()
 
     def play(rig: Rig) -> None:
         memory = np.zeros(1 << 13, np.int64)  # room for the rig's pointers and numbers, several times over
-        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.rules, *rig.hooks)
+        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.rules)
+        for place, (slot, hook) in enumerate(zip(Hooks._fields, rig.hooks, strict=True)):
+            pack_hook[shape_of(slot)](memory.ctypes.data, place, hook)
         enter(memory.ctypes.data)
 
     return play
@@ -248,15 +279,38 @@ def compile_hook(slot: str, hook: Callable[..., Any] | None) -> Any:
         return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, f"absent_{shape}"))
     allow(hook)
     cache_in([Path(found.__code__.co_filename) for found in reachable(hook)])
-    return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, shape)(hook))
+    try:
+        return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, shape)(hook))
+    except NumbaError as error:
+        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise PolicyError(
+            f"numba can't compile the hook {hook.__name__} ({slot}): {said[-1] if said else error}",
+            where=f"{hook.__code__.co_filename}:{hook.__code__.co_firstlineno}",
+            fix="keep to the dialect of schedulers/README.md, or declare python=True (slower, same results)",
+        ) from error
 
 
 _doors: dict[str, Callable[..., Any]] = {}
 
 
-def knock(slot: str, *arguments: Any) -> Any:
-    """Call the Python hook that stands behind this slot in the present run."""
-    return _doors[slot](*arguments)
+def at(address: int, count: int, kind: Any) -> Any:
+    """Return the array of so many 8-byte numbers at an address of the rig, which outlives the call."""
+    return np.ctypeslib.as_array((kind * count).from_address(address))
+
+
+def knock_fill(slot: str, ids: int, count: int, now_s: float, out: int) -> None:
+    """Call the Python hook behind this slot for many requests; arrays come as addresses."""
+    _doors[slot](at(ids, count, ctypes.c_int64), count, now_s, at(out, count, ctypes.c_double))
+
+
+def knock_first(slot: str, waiting: int, ids: int, count: int, now_s: float) -> int:
+    """Call the Python ``preempt`` behind this slot."""
+    return int(_doors[slot](waiting, at(ids, count, ctypes.c_int64), count, now_s))
+
+
+def knock_tell(slot: str, ids: int, count: int, event: int, now_s: float) -> None:
+    """Call the Python ``observe`` behind this slot."""
+    _doors[slot](at(ids, count, ctypes.c_int64), count, event, now_s)
 
 
 @cache
@@ -264,17 +318,20 @@ def slow_door(slot: str) -> Any:
     """Return a compiled function of the slot's shape that calls back into Python, at microseconds a call."""
 
     def fill(view, ids, count, now_s, out):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        here, there = ids.ctypes.data, out.ctypes.data
         with numba.objmode():
-            knock(slot, ids, count, now_s, out)
+            knock_fill(slot, here, count, now_s, there)
 
     def first(view, waiting, ids, count, now_s):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        here = ids.ctypes.data
         with numba.objmode(place="int64"):
-            place = knock(slot, waiting, ids, count, now_s)
+            place = knock_first(slot, waiting, here, count, now_s)
         return place  # noqa: RET504 - numba brings values out of objmode by name
 
     def tell(view, ids, count, event, now_s):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        here = ids.ctypes.data
         with numba.objmode():
-            knock(slot, ids, count, event, now_s)
+            knock_tell(slot, here, count, event, now_s)
 
     shape = shape_of(slot)
     door = {"batch": fill, "search": first, "notice": tell}[shape]

@@ -7,7 +7,7 @@ from schedulers.cost import owed_tokens, step_s
 from schedulers.view import ARRIVAL, FINISH, FIRST_TOKEN, REJECT, STEP, TOKEN
 from sim.admission import scan_queue
 from sim.gaps import bin_of
-from sim.memory import end, fail, join_queue, make_room, note, note_all
+from sim.memory import charge, end, fail, join_queue, make_room, note, note_all
 from sim.queue import sort
 from sim.rig import (
     ACTIVE,
@@ -21,10 +21,10 @@ from sim.rig import (
     END_S,
     EVICTED,
     FINE,
-    HELD,
     KV,
     KV_AREA,
     KV_PEAK,
+    LEAST,
     NOT_A_NUMBER,
     PREFILL,
     PREFILLED,
@@ -32,6 +32,7 @@ from sim.rig import (
     QUEUE_SUM,
     REASON_LENGTH,
     SERVE,
+    SLACK,
     START_S,
     Rig,
 )
@@ -106,15 +107,28 @@ def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) ->
         budget += back
         if fits:
             plant.chunk[request] = chunk
+            charge(rig, engine, request, 1)
             budget -= chunk
+            if owed == 0:
+                track(rig, engine, request)
         place = place + 1 if plant.flight[engine, EVICTED] == thrown else 0  # an eviction closed a gap
     return int(budget)
+
+
+def track(rig: Rig, engine: int, request: int) -> None:
+    """Note how far this decode lets the batch jump: tokens it has left to make, and room in its blocks."""
+    table, flight = rig.known.requests, rig.plant.flight[engine]
+    left = rig.plant.output_tokens[request] - table.generated_tokens[request] - 1
+    room = table.blocks[request] * rig.known.engines.block_tokens[engine] - table.computed_tokens[request]
+    flight[LEAST] = min(flight[LEAST], left)
+    flight[SLACK] = min(flight[SLACK], room)
 
 
 def form(rig: Rig, engine: int, now_s: float) -> bool:
     """Form the next step from running and waiting requests; False if nobody gets a token."""
     plant, rules = rig.plant, rig.rules
     plant.flight[engine, :] = 0.0
+    plant.flight[engine, LEAST], plant.flight[engine, SLACK] = inf, inf
     budget = read_budget(rig, engine, now_s)
     sort_batch(rig, engine, now_s)
     budget = serve_batch(rig, engine, budget, False, now_s)
@@ -126,29 +140,14 @@ def form(rig: Rig, engine: int, now_s: float) -> bool:
 
 
 def load(rig: Rig, engine: int, now_s: float) -> bool:
-    """Sum up what the step carries and how long it takes."""
+    """Say how long the step takes; False if it carries nothing."""
     view, plant = rig.known, rig.plant
-    table, row = view.requests, view.running[engine]
-    prefill, decodes, attention, kv, held = 0, 0, 0.0, 0.0, 0
-    for place in range(view.engines.running[engine]):
-        request = row[place]
-        chunk, computed = plant.chunk[request], table.computed_tokens[request]
-        held += computed + chunk
-        if chunk == 0:
-            continue
-        if owed_tokens(view, request) > 0:
-            prefill += chunk
-            attention += chunk * (computed + chunk / 2.0)
-        else:
-            decodes += 1
-            kv += computed + 1.0
-    if prefill + decodes == 0:
-        return False
-    duration_s = step_s(view.costs[engine], float(prefill), attention, float(decodes), kv)
     flight = plant.flight[engine]
-    flight[START_S], flight[END_S] = now_s, now_s + duration_s
-    flight[PREFILL], flight[DECODES], flight[ATTENTION] = prefill, decodes, attention
-    flight[KV], flight[HELD] = kv, held
+    if flight[PREFILL] + flight[DECODES] == 0.0:
+        return False
+    costs = view.costs[engine]
+    flight[START_S] = now_s
+    flight[END_S] = now_s + step_s(costs, flight[PREFILL], flight[ATTENTION], flight[DECODES], flight[KV])
     used = view.engines.blocks_total[engine] - view.engines.blocks_free[engine]
     plant.tally[engine, KV_PEAK] = max(plant.tally[engine, KV_PEAK], used)
     return True
@@ -162,7 +161,8 @@ def land(rig: Rig, engine: int) -> None:
     count = fleet.running[engine]
     tally[BUSY_S] += duration_s
     tally[BATCH_AREA] += duration_s * count
-    tally[KV_AREA] += duration_s * flight[HELD]
+    plant.kv_tokens[engine] += int(flight[PREFILL] + flight[DECODES])
+    tally[KV_AREA] += duration_s * plant.kv_tokens[engine]
     tally[PREFILLED] += flight[PREFILL]
     tally[DECODED] += flight[DECODES]
     fleet.steps[engine] += 1
@@ -172,18 +172,27 @@ def land(rig: Rig, engine: int) -> None:
     fleet.reported_s[engine] = now_s
     flight[ACTIVE] = 0.0
     plant.clock_s[engine] = now_s
-    deliver(rig, engine, now_s)
-    release(rig, engine, now_s)
+    if deliver(rig, engine, now_s) > 0:
+        release(rig, engine, now_s)
     if (rig.rules.watches >> STEP) & 1:
         plant.ids[0] = engine
         rig.hooks.observe(view, plant.ids, 1, STEP, now_s)
 
 
-def deliver(rig: Rig, engine: int, now_s: float) -> None:
-    """Count the chunks of the step as computed and give a token to whoever has its whole prompt in."""
+def deliver(rig: Rig, engine: int, now_s: float) -> int:
+    """Count the chunks of the step as computed and give a token to whoever has its whole prompt in.
+
+    Returns how many requests have all their tokens.
+    """
     view, plant = rig.known, rig.plant
     table, row = view.requests, view.running[engine]
-    firsts, tokens, usual_s, usual = 0, 0, -1.0, 0  # most gaps of a step are equal: their bin is found once
+    firsts, tokens, full, usual_s, usual = (
+        0,
+        0,
+        0,
+        -1.0,
+        0,
+    )  # most gaps of a step are equal: their bin is found once
     for place in range(view.engines.running[engine]):
         request = row[place]
         if plant.chunk[request] == 0:
@@ -193,6 +202,8 @@ def deliver(rig: Rig, engine: int, now_s: float) -> None:
         if table.computed_tokens[request] < table.prefill_tokens[request]:
             continue
         table.generated_tokens[request] += 1
+        if table.generated_tokens[request] >= plant.output_tokens[request]:
+            full += 1
         table.fresh_tokens[request] = 1
         if table.generated_tokens[request] == 1:
             table.first_token_s[request] = now_s
@@ -209,6 +220,7 @@ def deliver(rig: Rig, engine: int, now_s: float) -> None:
         tokens += 1
     note_all(rig, plant.spare, firsts, FIRST_TOKEN, now_s)
     note_all(rig, plant.ids, tokens, TOKEN, now_s)
+    return full
 
 
 def release(rig: Rig, engine: int, now_s: float) -> None:

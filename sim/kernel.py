@@ -3,7 +3,7 @@
 from math import inf, isnan
 
 from loadgen.result import REJECTED
-from schedulers.cost import blocks_for
+from schedulers.cost import blocks_for, owed_tokens
 from schedulers.dispatcher import fewest_requests, lawful
 from schedulers.policy import HOLD, REFUSE
 from schedulers.policy import TAKE as ACCEPT
@@ -13,15 +13,19 @@ from sim.memory import end, fail, note_all, stalled, wake_s
 from sim.queue import remove_at, sort
 from sim.rig import (
     ACTIVE,
+    ATTENTION,
     BROKEN,
     CLUSTER_ADMIT,
     CLUSTER_ORDER,
+    DECODES,
     DISPATCH,
     END_S,
     FINE,
     IDLE,
+    KV,
     NO_ENGINE,
     NOT_A_NUMBER,
+    PREFILL,
     REASON_POLICY,
     STALL,
     Rig,
@@ -69,14 +73,22 @@ def sleep(rig: Rig, engine: int, until_s: float) -> None:
 
 
 def audit(rig: Rig, engine: int) -> None:
-    """Invariants E1 and E2 at the forming of a step: blocks add up, caps and budgets hold."""
+    """Invariants E1, E2 and E6 at the forming of a step: blocks add up, caps hold, all work is charged."""
     view, plant = rig.known, rig.plant
     table, fleet, row = view.requests, view.engines, view.running[engine]
-    blocks, tokens = 0, 0
+    blocks, tokens, held = 0, 0, 0
+    prefill, attention, kv = 0.0, 0.0, 0.0
     for place in range(fleet.running[engine]):
         request = row[place]
         tokens += plant.chunk[request]
         blocks += table.blocks[request]
+        chunk, computed = plant.chunk[request], table.computed_tokens[request]
+        held += computed
+        if owed_tokens(view, request) > 0:
+            prefill += chunk
+            attention += chunk * (computed + chunk / 2.0)
+        elif chunk > 0:
+            kv += computed + 1
         if table.blocks[request] != blocks_for(
             view, engine, table.computed_tokens[request] + plant.chunk[request]
         ):
@@ -85,6 +97,11 @@ def audit(rig: Rig, engine: int) -> None:
         fail(rig, BROKEN, 1, -1, engine)
     if fleet.running[engine] > fleet.sequences_max[engine] or tokens > fleet.budget_max[engine]:
         fail(rig, BROKEN, 2, -1, engine)
+    flight = plant.flight[engine]
+    if flight[PREFILL] != prefill or flight[ATTENTION] != attention or flight[KV] != kv:
+        fail(rig, BROKEN, 6, -1, engine)
+    if flight[PREFILL] + flight[DECODES] != tokens or plant.kv_tokens[engine] != held:
+        fail(rig, BROKEN, 6, -1, engine)
 
 
 def ask(rig: Rig, hook: int, request: int, now_s: float) -> float:

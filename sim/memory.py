@@ -6,11 +6,15 @@ from schedulers.cost import blocks_for, owed_tokens
 from schedulers.view import DONE, EVICT, WAITING, Ints
 from sim.queue import find, insert, remove_at
 from sim.rig import (
+    ATTENTION,
+    DECODES,
     EVICT_HOOK,
     EVICTED,
     FINE,
+    KV,
     NOT_A_NUMBER,
     ORDER,
+    PREFILL,
     RECOMPUTED,
     STALL,
     THRASH,
@@ -18,7 +22,7 @@ from sim.rig import (
     Rig,
 )
 
-EVICTIONS_MAX = 10_000
+EVICTIONS_MAX = 1_000
 """A request evicted more often than this is thrashing: the policy's fault, reported as such."""
 
 
@@ -65,6 +69,7 @@ def join_queue(rig: Rig, engine: int, request: int, now_s: float) -> None:
     table.enqueued_s[request] = now_s
     read_order(rig, engine, request, now_s)
     insert(table, rig.plant.order_key, view.waiting[engine], fleet.waiting[engine], request)
+    rig.plant.wake_s[engine] = now_s  # the newcomer may bring an earlier own time
     fleet.waiting[engine] += 1
     fleet.queued_blocks[engine] += blocks_for(view, engine, table.prefill_tokens[request] + 1)
     view.tenants.waiting[table.tenant[request]] += 1
@@ -100,6 +105,20 @@ def grow(rig: Rig, engine: int, request: int, tokens: int) -> bool:
     return True
 
 
+def charge(rig: Rig, engine: int, request: int, sign: int) -> None:
+    """Add (or, with sign -1, take back) what a request's chunk puts on the step; sums of halves are exact."""
+    flight, chunk = rig.plant.flight[engine], rig.plant.chunk[request]
+    computed = rig.known.requests.computed_tokens[request]
+    if chunk == 0:
+        return
+    if owed_tokens(rig.known, request) > 0:
+        flight[PREFILL] += sign * chunk
+        flight[ATTENTION] += sign * chunk * (computed + chunk / 2.0)
+    else:
+        flight[DECODES] += sign
+        flight[KV] += sign * (computed + 1)
+
+
 def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
     """Throw a running request out; returns the tokens of this step that it gives back.
 
@@ -112,10 +131,12 @@ def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
     remove_at(row, fleet.running[engine], place)
     fleet.running[engine] -= 1
     free_blocks(rig, engine, request)
-    fleet.pending_tokens[engine] -= owed_tokens(view, request)
     plant.tally[engine, RECOMPUTED] += table.computed_tokens[request]
     given = plant.chunk[request]
+    charge(rig, engine, request, -1)
+    fleet.pending_tokens[engine] -= owed_tokens(view, request)
     plant.chunk[request] = 0
+    plant.kv_tokens[engine] -= table.computed_tokens[request]
     plant.flight[engine, EVICTED] += 1
     table.computed_tokens[request] = 0
     table.prefill_tokens[request] = table.prompt_tokens[request] + table.generated_tokens[request]
@@ -182,6 +203,7 @@ def end(rig: Rig, engine: int, request: int, outcome: int, now_s: float) -> None
     rig.known.requests.state[request] = DONE
     rig.plant.outcome[request] = outcome
     rig.plant.finished_s[request] = now_s
+    rig.plant.kv_tokens[engine] -= rig.known.requests.computed_tokens[request]
     free_blocks(rig, engine, request)
 
 

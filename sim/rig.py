@@ -14,8 +14,11 @@ Search = Callable[[View, int, Ints, int, float], int]
 Notice = Callable[[View, Ints, int, int, float], None]
 """``observe`` over many: ``(view, ids, count, event, now_s)``."""
 
-START_S, END_S, PREFILL, DECODES, ATTENTION, KV, HELD, ACTIVE, EVICTED, IDLE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-"""Columns of ``Plant.flight``: the step under way on an engine."""
+START_S, END_S, PREFILL, DECODES, ATTENTION, KV = 0, 1, 2, 3, 4, 5
+ACTIVE, EVICTED, IDLE, LEAST, SLACK = 6, 7, 8, 9, 10
+"""Columns of ``Plant.flight``, the step under way: its span and load; whether it runs, evictions and idle
+tries while it was formed; the fewest tokens a decode has left to make (LEAST), and free in its blocks (SLACK).
+"""
 
 BUSY_S, BATCH_AREA, KV_AREA, KV_PEAK, RECOMPUTED = 0, 1, 2, 3, 4
 PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED = 5, 6, 7, 8, 9
@@ -46,10 +49,12 @@ class Plant(NamedTuple):
     serve_key: Floats
     evict_key: Floats
     chunk: Ints  # tokens given in the step under way
+    kv_tokens: Ints  # (engines,) tokens whose KV the batch holds
     ids: Ints  # scratch
     spare: Ints  # scratch for merging
     keys: Floats  # scratch
     clock_s: Floats  # (engines,) when the engine may form its next step
+    wake_s: Floats  # (engines,) when the order of the queue must be read again
     flight: Floats
     tally: Floats
     gaps: Ints  # histogram of gaps between tokens

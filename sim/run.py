@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from loadgen.demand import Demand
 from loadgen.result import GAP_BINS, Facts, Totals
 from schedulers.cost import ATTENTION, KV, RANK_S, step_s
 from schedulers.errors import PolicyError
@@ -25,19 +26,6 @@ HOOK_NAMES = (
     "order", "admit", "serve", "budget", "evict", "preempt", "wake", "dispatch", "cluster admit",
     "cluster order",
 )  # fmt: skip
-
-
-class Demand(Protocol):
-    """What a window asks, shape (n,) each, arrivals in order; ``loadgen.demand.Demand`` is one."""
-
-    arrival_s: Floats
-    prompt_tokens: Ints
-    output_tokens: Ints
-    forecast_tokens: Floats
-    tier: Ints
-    tenant: Ints
-    session: Ints
-    luck: Floats
 
 
 class Setup(NamedTuple):
@@ -202,11 +190,13 @@ def furnish_plant(demand: Demand, setup: Setup) -> Plant:
         serve_key=np.zeros(count),
         evict_key=np.zeros(count),
         chunk=ints(count),
+        kv_tokens=ints(engines),
         ids=ints(size),
         spare=ints(size),
         keys=np.zeros(size),
         clock_s=np.zeros(engines),
-        flight=np.zeros((engines, 10)),
+        wake_s=np.zeros(engines),
+        flight=np.zeros((engines, 11)),
         tally=np.zeros((engines, 10)),
         gaps=ints(GAP_BINS),
         held=ints(size),
@@ -238,7 +228,7 @@ def report_fault(rig: Rig, scheduler: Scheduler) -> None:
             "return a serving engine or HOLD",
         ),
         codes.THRASH: (
-            "thrashes: one request was evicted 10,000 times",
+            "thrashes: one request was evicted 1,000 times",
             "let evict spare requests that are far on",
         ),
     }[code]

@@ -19,10 +19,11 @@ from sim.rig import (
     DECODES,
     END_S,
     EVICTED,
-    HELD,
     KV_AREA,
     KV_PEAK,
+    LEAST,
     PREFILL,
+    SLACK,
     START_S,
     Rig,
 )
@@ -41,11 +42,10 @@ def steps_within(first_s: float, rise_s: float, limit_s: float) -> int:
         return STEPS_MAX
     if limit_s < first_s:
         return 0
-    guess = limit_s / first_s
-    if rise_s > 0.0:
-        half = first_s / rise_s - 0.5
-        guess = sqrt(half * half + 2.0 * limit_s / rise_s) - half
-    steps = int(min(guess, float(STEPS_MAX)))
+    slope_s = (
+        first_s - rise_s / 2.0
+    )  # the root of slope*k + rise*k*k/2 = limit, in the form that divides by no 0
+    steps = int(min(2.0 * limit_s / (slope_s + sqrt(slope_s * slope_s + 2.0 * rise_s * limit_s)), 1e12))
     while steps > 0 and span_s(first_s, rise_s, steps) > limit_s:
         steps -= 1
     while span_s(first_s, rise_s, steps + 1.0) <= limit_s:
@@ -65,16 +65,11 @@ def pure(rig: Rig, engine: int) -> bool:
 
 def steps_free(rig: Rig, engine: int) -> int:
     """Most steps before a request gets its last token or blocks could run out."""
-    view, plant = rig.known, rig.plant
-    table, row, count = view.requests, view.running[engine], view.engines.running[engine]
-    size = view.engines.block_tokens[engine]
-    least, slack = STEPS_MAX, STEPS_MAX
-    for place in range(count):
-        request = row[place]
-        least = min(least, plant.output_tokens[request] - table.generated_tokens[request] - 1)
-        slack = min(slack, table.blocks[request] * size - table.computed_tokens[request])
-    whole = (view.engines.blocks_free[engine] // count) * size  # each may take so many tokens' blocks more
-    return int(min(least, max(slack, whole)))
+    fleet, flight = rig.known.engines, rig.plant.flight[engine]
+    whole = fleet.blocks_free[engine] // fleet.running[engine] * fleet.block_tokens[engine]
+    return int(
+        min(flight[LEAST], max(flight[SLACK], float(whole)))
+    )  # each may take so many tokens' blocks more
 
 
 def jump(rig: Rig, engine: int, until_s: float) -> int:
@@ -111,7 +106,8 @@ def leap(rig: Rig, engine: int, steps: int, first_s: float, rise_s: float) -> No
     carry(rig, engine, steps, start_s + first_s, last_s, now_s)
     count_stretch(plant.gaps, first_s, rise_s, steps, batch)
     pairs, squares = steps * (steps - 1.0) / 2.0, (steps - 1.0) * steps * (2.0 * steps - 1.0) / 6.0
-    held = flight[HELD]
+    held = float(plant.kv_tokens[engine] + batch)  # during the first of the steps
+    plant.kv_tokens[engine] += batch * steps
     tally[BUSY_S] += length_s
     tally[BATCH_AREA] += length_s * batch
     tally[KV_AREA] += (

@@ -172,9 +172,11 @@ def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -
 
     After a KeyboardInterrupt, leaving the crew's context lets workers save the runs that they have done.
     """
+    stored = done_ids(job.out)
+    if not settled(job, lines, stored):
+        compile_policies(job.plan, notice)
     capacities, sha256 = calibrate(job, lines, crew, notice)
     job = replace(job, calibration_sha256=sha256)
-    stored = done_ids(job.out)
     total = len(lines) * len(job.plan.regions) * len(job.plan.specs)
     before = now = ended = len(stored)
     failures: list[Failure] = []
@@ -194,6 +196,16 @@ def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -
 
     crew.run(run_window, tasks(job, lines, capacities, stored), hear)
     return Swept(total, before, now - before, tuple(failures))
+
+
+def settled(job: Job, lines: Sequence[ManifestLine], stored: set[str]) -> bool:
+    """Return whether every run is stored already."""
+    known, sha256 = read_calibration(job.out)
+    if missing(lines, job.fleet, known):
+        return False
+    capacities = {line.id: known[line.content_sha256, job.fleet] for line in lines}
+    left = tasks(replace(job, calibration_sha256=sha256), lines, capacities, stored)
+    return next(left, None) is None
 
 
 def tasks(

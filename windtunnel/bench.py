@@ -1,0 +1,129 @@
+"""Speed of the simulator on a fixed job, as medians and as ratios to the interpreter in the same run."""
+
+import json
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from loadgen.demand import Demand
+    from schedulers.policy import Scheduler
+    from sim.run import Setup
+
+app = typer.Typer(no_args_is_help=True, help="Measure the speed of the simulator.")
+
+PROFILE = "llama-3.1-8b/a100-80g"
+REQUESTS, PROMPT, OUTPUT, RHO = 10_000, 1_000, 200, 0.85
+SCHEDULERS = ["fcfs-chunked", "fcfs-prefill", "sjf-pred", "edf", "sarathi"]
+MODES = {"interpreted": "interpreter", "stepped": "compiled, stepped", "jumped": "compiled, jumped"}
+
+
+@app.callback()
+def bench() -> None:
+    """Measure the speed of the simulator."""
+
+
+@app.command()
+def kernel(
+    scheduler: Annotated[
+        list[str] | None, typer.Option(help="Schedulers to time; several may be given.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs a variant; the median is printed.")] = 5,
+    requests: Annotated[int, typer.Option(min=10, help="Requests of the job.")] = REQUESTS,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Requests simulated a second on one core: interpreter, compiled and stepped, compiled and jumped.
+
+    One engine, Llama-3.1-8B on an A100-80G, 10,000 requests of about 1,000 prompt and 200 output tokens,
+    Poisson arrivals at 0.85 of measured capacity. The interpreter runs the first 300 of them. Seconds are CPU
+    seconds of one core, so that other work on the machine doesn't count.
+
+    Example: windtunnel bench kernel --scheduler edf --runs 7
+    """
+    from schedulers.load import load
+
+    rows = []
+    for spec in scheduler or SCHEDULERS:
+        rows.append(time_scheduler(load(spec), requests, runs))
+        typer.echo(f"{spec}: done", err=True)
+    if as_json:
+        typer.echo(json.dumps({"job": job_of(requests, runs), "schedulers": rows}))
+    else:
+        show(rows, requests, runs)
+
+
+def job_of(requests: int, runs: int) -> dict[str, Any]:
+    """What was timed."""
+    lengths = {"prompt_tokens_mean": PROMPT, "output_tokens_mean": OUTPUT}
+    return {"requests": requests, "rho": RHO, "profile": PROFILE, "runs": runs, **lengths}
+
+
+def fixed_job(requests: int) -> tuple["Demand", "Setup"]:
+    """The demand, always the same, and the engine it meets."""
+    import numpy as np
+
+    from loadgen.demand import Demand
+    from schedulers.load import load
+    from schedulers.view import Tiers
+    from sim import profile
+    from sim.calibrate import completions_per_s, saturate
+    from sim.run import Setup, simulate
+
+    draw = np.random.default_rng(20_26)
+
+    def lengths(mean: float) -> Any:
+        return np.maximum(1, draw.lognormal(np.log(mean) - 0.32, 0.8, requests)).astype(np.int64)
+
+    prompts, outputs = lengths(PROMPT), lengths(OUTPUT)
+    known = profile.load(PROFILE)
+    tiers = Tiers(np.array([2.0]), np.array([0.1]), np.array([np.inf]), np.ones(1))
+    setup = Setup(1, 256, 2048, 16, known.blocks(16), 131_072, known.costs, tiers)
+    zeros = np.zeros(requests, np.int64)
+    forecasts = np.maximum(1.0, outputs * draw.lognormal(0.0, 0.2, requests))
+    demand = Demand(
+        np.cumsum(draw.exponential(1.0, requests)), prompts, outputs, forecasts, zeros, zeros, zeros - 1,
+        draw.random(requests),
+    )  # fmt: skip
+    facts = simulate(saturate(demand), load("fcfs-chunked"), setup).facts
+    rate_per_s = RHO * completions_per_s(facts.finished_s)
+    return demand._replace(arrival_s=demand.arrival_s / rate_per_s), setup
+
+
+def time_scheduler(scheduler: "Scheduler", requests: int, runs: int) -> dict[str, Any]:
+    """Requests a second of each variant, medians over so many runs."""
+    from sim.run import prepare_compiled, simulate
+
+    prepare_compiled(scheduler)
+    demand, setup = fixed_job(requests)
+    few = demand._replace(**{name: getattr(demand, name)[:300] for name in demand._fields})
+    row: dict[str, Any] = {"scheduler": scheduler.name}
+    for mode in MODES:
+        job = few if mode == "interpreted" else demand
+        spans = []
+        for _ in range(1 if mode == "interpreted" else runs):
+            start = process_time()
+            told = simulate(job, scheduler, setup, mode)
+            spans.append(process_time() - start)
+        row[f"{mode}_per_s"] = len(job.arrival_s) / median(spans)
+    row["batch_mean"], row["steps"] = told.totals.batch_mean, told.totals.steps
+    return row
+
+
+def show(rows: list[dict[str, Any]], requests: int, runs: int) -> None:
+    """Print the table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"Requests simulated a second and core ({requests:,} requests, rho {RHO}, median of {runs})"
+    )
+    table.add_column("scheduler")
+    for title in (*MODES.values(), "jumped / interpreter", "mean batch"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        rates = [row[f"{mode}_per_s"] for mode in MODES]
+        cells = [f"{rate:,.0f}" for rate in rates]
+        table.add_row(row["scheduler"], *cells, f"{rates[-1] / rates[0]:,.0f}x", f"{row['batch_mean']:.1f}")
+    Console().print(table)
