@@ -60,6 +60,7 @@ class Meter:
         )
         self.shown: dict[str, TaskID] = {}
         self.told: dict[str, int] = {}
+        self.failed: set[str] = set()
         self.started_s = time.monotonic()
 
     def __enter__(self) -> "Meter":
@@ -75,7 +76,8 @@ class Meter:
         """Show one event."""
         if isinstance(event, Step):
             self.step(event)
-        else:
+        elif event.scheduler not in self.failed:  # the first of each; all are listed at the end
+            self.failed.add(event.scheduler)
             words = f"failed: {event.scheduler} on {event.window} in region {event.region}"
             self.console.print(words, style="red", highlight=False)
 

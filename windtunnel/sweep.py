@@ -1,6 +1,8 @@
 """`windtunnel plan`, `calibrate` and `sweep`: what a plan would run, its capacities, its runs."""
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from loadgen.plan import Plan
+    from sim.runs import Failure
     from sim.sweep import Swept
 
 PlanName = Annotated[str, typer.Argument(help="A plan file, or quick or demo, which ship.", metavar="PLAN")]
@@ -111,14 +114,13 @@ def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
     """Compile, calibrate and sweep a plan with progress on stderr; return what was done, and the seconds."""
     from analysis.metrics import summarise
     from sim.crew import Crew
-    from sim.sweep import compile_policies, open_job
+    from sim.sweep import open_job
     from sim.sweep import sweep as run_all
     from windtunnel.progress import Meter
 
     check_metrics(plan)
     job, lines = open_job(plan, out, summarise, revision())
     with Meter() as meter, Crew(cores(jobs)) as crew:
-        compile_policies(plan, meter)
         swept = run_all(job, lines, crew, meter)
     return swept, meter.elapsed_s
 
@@ -143,14 +145,25 @@ def tell(swept: "Swept", took_s: float, out: Path, as_json: bool) -> None:
         return
     again = f", {swept.stored_before} were there" if swept.stored_before else ""
     typer.echo(f"{swept.stored_now} runs of {swept.total} in {took_s:.1f} s{again}. Results: {out}")
-    if failures:
-        typer.echo(f"{len(failures)} runs failed; the others are stored:", err=True)
-        for failure in swept.failures:
-            place = f"{failure.scheduler} on {failure.window} in region {failure.region}"
-            typer.echo(f"  {place}: {failure.what}", err=True)
-        typer.echo("Mend the policy; one whose file was edited needs a new --out.", err=True)
-    else:
+    if not failures:
         typer.echo(f"Next: windtunnel rank {out}")
+        return
+    typer.echo(f"{len(failures)} runs failed; the others are stored:", err=True)
+    for words in gathered(swept.failures):
+        typer.echo(f"  {words}", err=True)
+    typer.echo("Mend the policy; one whose file was edited needs a new --out.", err=True)
+
+
+def gathered(failures: "Sequence[Failure]") -> list[str]:
+    """Return one sentence a scheduler and cause: where it failed first, and how often."""
+    first: dict[tuple[str, str], str] = {}
+    count: Counter[tuple[str, str]] = Counter()
+    for failure in failures:
+        cause = (failure.scheduler, failure.what.split("; at ")[0])
+        count[cause] += 1
+        place = f"on {failure.window} in region {failure.region}"
+        first.setdefault(cause, f"{failure.scheduler} {place}: {failure.what}")
+    return [f"{words} ({count[cause]} runs)" for cause, words in first.items()]
 
 
 def cores(jobs: int) -> int:

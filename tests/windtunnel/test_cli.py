@@ -129,10 +129,10 @@ def test_a_closed_pipe_is_not_an_accident():
 
 
 def test_plan_show_prints_a_plan_that_reads_back(tmp_path):
-    ran = windtunnel("plan", "show", "demo", "--scheduler", "edf+least-requests")
+    ran = RUNNER.invoke(cli.app, ["plan", "show", "demo", "--scheduler", "edf+least-requests"])
     path = tmp_path / "again.toml"
     path.write_text(ran.stdout)
-    again = windtunnel("plan", "show", str(path), "--json")
+    again = RUNNER.invoke(cli.app, ["plan", "show", str(path), "--json"])
     told = json.loads(again.stdout)
     assert told["schedulers"][-1] == "edf+least-requests"
     assert told["digest"] == ran.stdout.split()[2]
@@ -140,9 +140,8 @@ def test_plan_show_prints_a_plan_that_reads_back(tmp_path):
 
 def test_plan_show_refuses_a_metric_that_does_not_exist(tmp_path):
     path = tmp_path / "plan.toml"
-    path.write_text(
-        'primary = "speed"\n' + windtunnel("plan", "show", "quick").stdout.replace("primary =", "#")
-    )
-    ran = windtunnel("plan", "show", str(path))
-    assert ran.returncode == 2
+    quick = RUNNER.invoke(cli.app, ["plan", "show", "quick"]).stdout
+    path.write_text('primary = "speed"\n' + quick.replace("primary =", "#"))
+    ran = RUNNER.invoke(cli.app, ["plan", "show", str(path)])
+    assert ran.exit_code == 2
     assert "no metric is called 'speed'" in ran.stderr
