@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,8 @@ import pyarrow.json
 
 from loadgen.formats.lines import whole_lines
 from loadgen.formats.numbers import Ints
+
+Fit = Callable[[Any], Any]
 
 
 class Block(NamedTuple):
@@ -168,13 +170,33 @@ def json_blocks(handle: IO[bytes], schema: Any, size: int) -> Iterator[Block]:
             where = np.arange(lines)
             block = Block(columns, row + where, line + where, [], lines)
         except pa.ArrowInvalid:
-            block = _json_line_by_line(data, schema, row, line)
+            block = _json_line_by_line(data, schema, (row, line))
         yield block
         row, line = row + block.rows, line + lines
 
 
-def _json_line_by_line(data: bytes, schema: Any, row: int, line: int) -> Block:
-    fits = {field.name: _fit(field.type) for field in schema}
+def json_text_blocks(handle: IO[bytes], names: tuple[str, ...], size: int) -> Iterator[Block]:
+    """Yield the objects of a JSONL file with their fields ``names`` as text, as a CSV file would have them.
+
+    A field that is missing, null, or a list or object is empty text.
+    """
+    schema = pa.schema([(name, pa.string()) for name in dict.fromkeys(names)])
+    row, line = 0, 1
+    for data in whole_lines(handle, size):
+        block = _json_line_by_line(data, schema, (row, line), _as_text)
+        yield block
+        row, line = row + block.rows, line + data.count(b"\n")
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return repr(value) if type(value) in (int, float) else ""
+
+
+def _json_line_by_line(data: bytes, schema: Any, at: tuple[int, int], way: Fit | None = None) -> Block:
+    row, line = at
+    fits: dict[str, Fit] = {field.name: way or _fit(field.type) for field in schema}
     fields: dict[str, list[Any]] = {name: [] for name in fits}
     rows: list[int] = []
     lines: list[int] = []
@@ -207,7 +229,7 @@ def json_lines(data: bytes, line: int) -> Iterator[tuple[int, Mapping[str, Any] 
         yield number, record if isinstance(record, dict) else None, text
 
 
-def _fit(kind: Any) -> Any:
+def _fit(kind: Any) -> Fit:
     """Return a function that gives a JSON value if it is of the Arrow type ``kind``, else None."""
 
     def whole(value: Any) -> int | None:

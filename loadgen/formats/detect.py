@@ -105,14 +105,14 @@ def _named(layout: Layout, source: str, name: str) -> Layout:
 def _own(path: Path, first: bytes, is_json: bool, columns: Mapping[str, str] | None) -> Layout:
     stem = path.name.removesuffix(".gz").rsplit(".", 1)[0]
     if is_json:
-        return own.json_layout(own.mapped(_names(first), columns, str(path)), stem)
+        return own.layout(None, own.mapped(_names(first), columns, str(path)), stem)
     table = header(first)
     twice = sorted({name for name in table.names if table.names.count(name) > 1})
     if twice:
         raise InputError(
             f"column names occur twice: {', '.join(twice)}", where=f"{path}:1", fix="rename one of them"
         )
-    return own.csv_layout(table, own.mapped(table.names, columns, f"{path}:1"), stem)
+    return own.layout(table, own.mapped(table.names, columns, f"{path}:1"), stem)
 
 
 def _guessed(path: Path, first: bytes, is_json: bool) -> Layout:

@@ -58,26 +58,14 @@ def mapped(names: tuple[str, ...], columns: Mapping[str, str] | None, where: str
     return told
 
 
-def csv_layout(table: Table, told: Mapping[str, str], name: str) -> Layout:
-    """Return the layout of a user's CSV file; ``told`` maps our names to the file's."""
-    return _layout(f"csv:{name}", told, table._replace(wanted=tuple(told.values())), None)
-
-
-def json_layout(told: Mapping[str, str], name: str) -> Layout:
-    """Return the layout of a user's JSONL file: every field is read as text, then as CSV would be."""
-    schema = pa.schema([(theirs, pa.string()) for theirs in dict.fromkeys(told.values())])
-    return _layout(f"jsonl:{name}", told, None, schema)
-
-
-def _layout(source: str, told: Mapping[str, str], table: Table | None, schema: pa.Schema | None) -> Layout:
-    clock = _iso_clock if "arrival_time" in told else seconds_clock
+def layout(table: Table | None, told: Mapping[str, str], name: str) -> Layout:
+    """Return the layout of a user's file, CSV if it has a ``table``; ``told`` maps our names to its own."""
     return Layout(
-        source=source,
+        source=f"{'jsonl' if table is None else 'csv'}:{name}",
         family="own",
         parse=_parser(told),
-        clock=clock,
-        table=table,
-        schema=schema,
+        clock=_iso_clock if "arrival_time" in told else seconds_clock,
+        table=None if table is None else table._replace(wanted=tuple(told.values())),
         columns=dict(told),
     )
 

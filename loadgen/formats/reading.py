@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from loadgen.formats.blocks import Block, csv_blocks, json_blocks
+from loadgen.formats.blocks import Block, csv_blocks, json_blocks, json_text_blocks
 from loadgen.formats.layout import Layout, Memory, Rows
 from loadgen.formats.lines import opened
 from loadgen.formats.numbers import REASONS
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 )
 """Columns of a batch, in the file's order: before sorting, spreading of ties and chaining of prefix ids."""
 
-_BYTES_A_ROW, _LEAST_BYTES, _MOST_BYTES = 64, 256, 1 << 22
+_BYTES_A_ROW, _LEAST_BYTES, _MOST_BYTES = 64, 256, 1 << 20
 _SHOWN = 5
 
 
@@ -68,6 +68,8 @@ class Reading:
         with opened(self.path) as handle:
             if self.layout.table is not None:
                 blocks = csv_blocks(handle, self.layout.table, size)
+            elif self.layout.columns:
+                blocks = json_text_blocks(handle, tuple(self.layout.columns.values()), size)
             else:
                 blocks = json_blocks(handle, self.layout.schema, size)
             for block in blocks:
