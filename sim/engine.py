@@ -91,7 +91,9 @@ def read_budget(rig: Rig, engine: int, now_s: float) -> int:
 def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) -> int:
     """Give tokens to running requests in order, those before or those after the waiting; returns the rest."""
     view, plant, rules = rig.known, rig.plant, rig.rules
-    row, place = view.running[engine], 0
+    table, flight = view.requests, plant.flight[engine]
+    row, place, size = view.running[engine], 0, view.engines.block_tokens[engine]
+    decodes, kv, least, slack = 0, 0, flight[LEAST], flight[SLACK]  # summed here, charged at the end
     while place < view.engines.running[engine] and budget > 0 and plant.error[0] == FINE:
         request = row[place]
         key = plant.serve_key[request]
@@ -102,26 +104,24 @@ def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) ->
         if plant.chunk[request] > 0 or (rules.chunked == 0 and 0 < owed > chunk):
             place += 1
             continue
-        thrown = plant.flight[engine, EVICTED]
+        thrown = flight[EVICTED]
         fits, back = make_room(rig, engine, request, chunk, now_s)
         budget += back
         if fits:
             plant.chunk[request] = chunk
-            charge(rig, engine, request, 1)
             budget -= chunk
-            if owed == 0:
-                track(rig, engine, request)
-        place = place + 1 if plant.flight[engine, EVICTED] == thrown else 0  # an eviction closed a gap
+            if owed > 0:
+                charge(rig, engine, request, 1)
+            else:
+                computed = table.computed_tokens[request]
+                decodes, kv = decodes + 1, kv + computed + 1
+                least = min(least, plant.output_tokens[request] - table.generated_tokens[request] - 1)
+                slack = min(slack, table.blocks[request] * size - computed)
+        place = place + 1 if flight[EVICTED] == thrown else 0  # an eviction closed a gap
+    flight[DECODES] += decodes
+    flight[KV] += kv
+    flight[LEAST], flight[SLACK] = least, slack
     return int(budget)
-
-
-def track(rig: Rig, engine: int, request: int) -> None:
-    """Note how far this decode lets the batch jump: tokens it has left to make, and room in its blocks."""
-    table, flight = rig.known.requests, rig.plant.flight[engine]
-    left = rig.plant.output_tokens[request] - table.generated_tokens[request] - 1
-    room = table.blocks[request] * rig.known.engines.block_tokens[engine] - table.computed_tokens[request]
-    flight[LEAST] = min(flight[LEAST], left)
-    flight[SLACK] = min(flight[SLACK], room)
 
 
 def form(rig: Rig, engine: int, now_s: float) -> bool:
@@ -186,13 +186,9 @@ def deliver(rig: Rig, engine: int, now_s: float) -> int:
     """
     view, plant = rig.known, rig.plant
     table, row = view.requests, view.running[engine]
-    firsts, tokens, full, usual_s, usual = (
-        0,
-        0,
-        0,
-        -1.0,
-        0,
-    )  # most gaps of a step are equal: their bin is found once
+    firsts, tokens, full = 0, 0, 0
+    usual_s, usual = -1.0, 0  # most gaps of a step are equal: their bin is found once
+    watched = ((rig.rules.watches | rig.rules.cluster_watches) >> TOKEN) & 1
     for place in range(view.engines.running[engine]):
         request = row[place]
         if plant.chunk[request] == 0:
@@ -204,7 +200,6 @@ def deliver(rig: Rig, engine: int, now_s: float) -> int:
         table.generated_tokens[request] += 1
         if table.generated_tokens[request] >= plant.output_tokens[request]:
             full += 1
-        table.fresh_tokens[request] = 1
         if table.generated_tokens[request] == 1:
             table.first_token_s[request] = now_s
             plant.spare[firsts] = request
@@ -214,10 +209,13 @@ def deliver(rig: Rig, engine: int, now_s: float) -> int:
             if gap_s != usual_s:
                 usual_s, usual = gap_s, bin_of(gap_s)
             plant.gaps[usual] += 1
-            plant.longest_gap_s[request] = max(plant.longest_gap_s[request], gap_s)
+            if gap_s > plant.longest_gap_s[request]:
+                plant.longest_gap_s[request] = gap_s
         table.last_token_s[request] = now_s
-        plant.ids[tokens] = request
-        tokens += 1
+        if watched:
+            table.fresh_tokens[request] = 1
+            plant.ids[tokens] = request
+            tokens += 1
     note_all(rig, plant.spare, firsts, FIRST_TOKEN, now_s)
     note_all(rig, plant.ids, tokens, TOKEN, now_s)
     return full

@@ -96,12 +96,14 @@ def free_blocks(rig: Rig, engine: int, request: int) -> None:
 def grow(rig: Rig, engine: int, request: int, tokens: int) -> bool:
     """Allocate blocks for so many more tokens of a request; False, and nothing done, if they are short."""
     table, fleet = rig.known.requests, rig.known.engines
-    need = blocks_for(rig.known, engine, table.computed_tokens[request] + tokens) - table.blocks[request]
+    held = table.computed_tokens[request] + tokens
+    if held <= table.blocks[request] * fleet.block_tokens[engine]:  # the usual case, without a division
+        return True
+    need = blocks_for(rig.known, engine, held) - table.blocks[request]
     if need > fleet.blocks_free[engine]:
         return False
-    if need > 0:
-        table.blocks[request] += need
-        fleet.blocks_free[engine] -= need
+    table.blocks[request] += need
+    fleet.blocks_free[engine] -= need
     return True
 
 

@@ -17,8 +17,8 @@ Notice = Callable[[View, Ints, int, int, float], None]
 START_S, END_S, PREFILL, DECODES, ATTENTION, KV = 0, 1, 2, 3, 4, 5
 ACTIVE, EVICTED, IDLE, LEAST, SLACK = 6, 7, 8, 9, 10
 """Columns of ``Plant.flight``, the step under way: its span and load; whether it runs, evictions and idle
-tries while it was formed; the fewest tokens a decode has left to make (LEAST), and free in its blocks (SLACK).
-"""
+tries while it was formed; the fewest tokens a decode has left to make (LEAST) and free in its blocks
+(SLACK)."""
 
 BUSY_S, BATCH_AREA, KV_AREA, KV_PEAK, RECOMPUTED = 0, 1, 2, 3, 4
 PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED = 5, 6, 7, 8, 9

@@ -8,10 +8,9 @@ out, before the next arrival could be seen, and at the policy's own wake time.
 from math import inf, sqrt
 
 from schedulers.cost import KV as KV_COST
-from schedulers.cost import blocks_for
 from schedulers.view import STEP, TOKEN
 from sim.gaps import bin_of, count_stretch
-from sim.memory import note_all, wake_s
+from sim.memory import grow, note_all, wake_s
 from sim.rig import (
     BATCH_AREA,
     BUSY_S,
@@ -136,14 +135,13 @@ def carry(rig: Rig, engine: int, steps: int, first_end_s: float, last_s: float, 
         plant.gaps[usual] += 1
         if steps > 1 and last_s > gap_s:
             gap_s = last_s
-        plant.longest_gap_s[request] = max(plant.longest_gap_s[request], gap_s)
+        if gap_s > plant.longest_gap_s[request]:
+            plant.longest_gap_s[request] = gap_s
         table.last_token_s[request] = now_s
         table.computed_tokens[request] += steps
         table.generated_tokens[request] += steps
         table.fresh_tokens[request] = steps
-        need = blocks_for(view, engine, table.computed_tokens[request]) - table.blocks[request]
-        table.blocks[request] += need
-        view.engines.blocks_free[engine] -= need
+        grow(rig, engine, request, 0)
 
 
 def tell(rig: Rig, engine: int, now_s: float) -> None:

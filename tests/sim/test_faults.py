@@ -85,9 +85,7 @@ def test_nan_says_which_request():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_hook_that_raises_is_named(mode):
-    with pytest.raises(
-        PolicyError, match="scheduler mine raised (ZeroDivisionError|RuntimeWarning: divide by zero)"
-    ):
+    with pytest.raises(PolicyError, match=r"mine raised (ZeroDivisionError|RuntimeWarning: divide)"):
         run(mode, order=divides)
 
 
