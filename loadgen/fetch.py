@@ -49,8 +49,8 @@ class Fetch:
     folder: Path
     unpinned: bool = False
     base_url: str = ""  # a mirror that holds the official file names; "" for the official addresses
-    attempts: int = ATTEMPTS
-    pause_s: float = 1.0  # before the second attempt, doubled before each further one
+    attempts: int = ATTEMPTS  # in a row that bring nothing
+    pause_s: float = 1.0  # before the second of them, doubled before each further one
 
 
 def cache_folder() -> Path:
@@ -190,13 +190,13 @@ def _download(urls: list[str], part: Path, how: Fetch, progress: Progress | None
 
 
 def _with_patience(url: str, part: Path, how: Fetch, progress: Progress | None) -> None:
-    pause_s, last = how.pause_s, ""
+    """Take the download up again and again, until ``how.attempts`` in a row have brought nothing."""
+    fruitless, last = 0, ""
     plain = {"Accept-Encoding": "identity"}  # packed on the way, sizes and ranges would be other ones
     with httpx.Client(follow_redirects=True, timeout=TIMEOUT_S, headers=plain) as client:
-        for attempt in range(how.attempts):
-            if attempt:
-                time.sleep(pause_s)
-                pause_s *= 2
+        while fruitless < how.attempts:
+            if fruitless:
+                time.sleep(how.pause_s * 2 ** (fruitless - 1))
             before = part.stat().st_size if part.exists() else 0
             try:
                 if _attempt(client, url, part, progress):
@@ -204,10 +204,10 @@ def _with_patience(url: str, part: Path, how: Fetch, progress: Progress | None) 
                 last = "the server sent less than it announced"
             except httpx.HTTPError as error:
                 last = f"{type(error).__name__}: {error}"
-            if part.exists() and part.stat().st_size > before:
-                pause_s = how.pause_s  # it moves: patience starts anew
+            moved = part.exists() and part.stat().st_size > before
+            fruitless = 0 if moved else fruitless + 1
     raise InputError(
-        f"download failed {how.attempts} times, last: {last}",
+        f"download failed, {how.attempts} attempts in a row brought nothing; last: {last}",
         where=url,
         fix="run it again to take it up where it stopped, or copy the file here and use --from PATH",
     )
@@ -237,7 +237,7 @@ def _attempt(client: httpx.Client, url: str, part: Path, progress: Progress | No
             handle.seek(start)
             handle.truncate()
             size = start
-            for chunk in answer.iter_raw(_CHUNK_BYTES):
+            for chunk in answer.iter_raw():  # as it comes: what has arrived is kept if the line breaks
                 handle.write(chunk)
                 size += len(chunk)
                 if progress is not None:
