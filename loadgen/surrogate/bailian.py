@@ -130,7 +130,7 @@ PARTS: MappingProxyType[str, Part] = MappingProxyType(
             gap_p50_s=28.6,
             gap_sigma=1.71,
             growth=Growth(follow=-0.35, step=0.23),
-            kinds=(Groups("thinking", 1.0, 2_533, 1.65, 1.0, 0.416),),
+            kinds=(Groups("thinking", 1.0, 2_533, 1.65, 1.0, 0.426),),
         ),
     }
 )

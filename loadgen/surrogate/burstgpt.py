@@ -192,6 +192,14 @@ def api_kinds(uniforms: Floats) -> npt.NDArray[np.int8]:
     return (uniforms >= CLASSES[0].share / API_SHARE).astype(np.int8)
 
 
+def script_templates(stream: Stream, number: int) -> tuple[npt.NDArray[np.int8], Floats, Floats]:
+    """Return class, prompt and output tokens of the templates of the first campaigns, shape (number,)."""
+    kind = api_kinds(stream.uniforms("script class", number))
+    prompt = prompts_of(kind, even_normals(stream, 0, number))
+    output = outputs_of(kind, even_normals(stream, 1, number), stream.uniforms("script long", number))
+    return kind, prompt, output
+
+
 def script_calls(stream: Stream, days: int) -> Rows:
     """Return the rows of all campaigns: one template each, at a steady pace."""
     found = scripts(stream, days)
@@ -200,9 +208,7 @@ def script_calls(stream: Stream, days: int) -> Rows:
     step = np.arange(rows) - np.repeat(np.cumsum(found.rows) - found.rows, found.rows)
     jitter = SCRIPT_JITTER * stream.uniforms("script jitter", rows)
     times_s = found.start_s[of] + (step + jitter) / found.pace_per_s[of]
-    kind = api_kinds(stream.uniforms("script class", number))
-    prompt = prompts_of(kind, even_normals(stream, 0, number))
-    output = outputs_of(kind, even_normals(stream, 1, number), stream.uniforms("script long", number))
+    kind, prompt, output = script_templates(stream, number)
     wobble = 2.0 * stream.uniforms("script prompt", rows) - 1.0
     answer = 2.0 * stream.uniforms("script output", rows) - 1.0
     none = np.full(rows, -1, np.int64)

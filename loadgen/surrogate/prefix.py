@@ -113,7 +113,8 @@ def ideal_hit(trace: Trace) -> float:
 def lru_hits(trace: Trace, shares: Sequence[float], sample: int = 1) -> list[float]:
     """Return the share of blocks met in an LRU cache of each size, in ``shares`` of the distinct blocks.
 
-    With ``sample`` > 1 one id in so many is followed, in a cache that is as much smaller (spatial sampling).
+    With ``sample`` > 1 about one id in so many is followed, in a cache that is as much smaller (spatial
+    sampling). Misses are scaled up and not hits: they are spread over many ids, hits over few hot ones.
     """
     ids = ids_of(trace)
     followed = ids
@@ -123,22 +124,23 @@ def lru_hits(trace: Trace, shares: Sequence[float], sample: int = 1) -> list[flo
         followed = ids[mixed < np.uint32(2**32 // sample)]
     distinct = len(np.unique(followed))
     touched = followed.tolist()
-    return [lru_hit(touched, max(1, round(share * distinct))) for share in shares]
+    missed = [lru_misses(touched, max(1, round(share * distinct))) for share in shares]
+    return [1.0 - sample * misses / len(ids) for misses in missed]
 
 
-def lru_hit(ids: list[int], size: int) -> float:
-    """Return the share of ``ids``, met in this order, that a cache of the ``size`` last used ids holds."""
+def lru_misses(ids: Sequence[int], size: int) -> int:
+    """Return how many of ``ids``, met in this order, a cache of the ``size`` last used ids does not hold."""
     cache: OrderedDict[int, None] = OrderedDict()
-    hits = 0
+    misses = 0
     for one in ids:
         if one in cache:
-            hits += 1
             cache.move_to_end(one)
-        else:
-            cache[one] = None
-            if len(cache) > size:
-                cache.popitem(last=False)
-    return hits / len(ids)
+            continue
+        misses += 1
+        cache[one] = None
+        if len(cache) > size:
+            cache.popitem(last=False)
+    return misses
 
 
 def ids_of(trace: Trace) -> npt.NDArray[np.int32]:
