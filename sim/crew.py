@@ -7,10 +7,11 @@ whose worker died is given to another one; after ``TRIES`` deaths it is reported
 
 import signal
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
@@ -67,7 +68,8 @@ class Crew:
     def run(self, work: Work, tasks: Iterable[Any], hear: Tell) -> None:
         """Do ``work(task, tell, stopped)`` for every task; ``hear`` gets all that is told, and Lost.
 
-        Raises the InputError that a worker raised; the others save what they have first.
+        Raises the InputError that a worker raised, and RuntimeError with the traceback of any other fault; the
+        other workers save what they have first.
         """
         todo: Iterator[Duty] = iter(Duty(task, 0) for task in tasks)
         again: deque[Duty] = deque()
@@ -87,6 +89,8 @@ class Crew:
                     self.idle.append(member)
                 elif kind == "refused":
                     raise body
+                elif kind == "broken":
+                    raise RuntimeError(f"a worker failed:\n{body}")
                 else:
                     duty = self.busy.pop(member)
                     if duty.tries < TRIES:
@@ -106,7 +110,7 @@ class Crew:
         self.busy[member] = Duty(duty.task, duty.tries + 1)
 
     def listen(self) -> Iterator[tuple[Member, str, Any]]:
-        """Wait until somebody talks; yield (worker, "told" | "done" | "refused" | "dead", what)."""
+        """Wait until somebody talks; yield (worker, kind of message, what it says)."""
         by_link = {member.link: member for member in self.busy}
         for link in wait(list(by_link)):
             member = by_link[link]  # type: ignore[index]
@@ -142,6 +146,7 @@ def recruit() -> Member:
     ours, theirs = context.Pipe()
     process = context.Process(target=worker, args=(theirs,), daemon=True)
     # The child inherits the mask, so that Ctrl-C does not end it; the parent answers its own right after.
+    resource_tracker.ensure_running()  # starting it later would lift the mask
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process.start()
@@ -183,6 +188,8 @@ def worker(link: Connection) -> None:
                 work(task, tell, link.poll)
             except InputError as error:
                 link.send(("refused", error))
+            except Exception:
+                link.send(("broken", traceback.format_exc()))
             else:
                 link.send(("done", None))
     except (EOFError, OSError):

@@ -18,12 +18,13 @@ from sim.rig import (
     RECOMPUTED,
     STALL,
     THRASH,
+    THROWN,
     WAKE,
     Rig,
 )
 
-EVICTIONS_MAX = 1_000
-"""A request evicted more often than this is thrashing: the policy's fault, reported as such."""
+EVICTIONS_MAX = 10_000
+"""More evictions than this without a token is a livelock. Any token is progress: it is never lost again."""
 
 
 def fail(rig: Rig, code: int, hook: int, request: int, engine: int) -> None:
@@ -146,7 +147,8 @@ def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
     fleet.pending_tokens[engine] += table.prefill_tokens[request]
     note(rig, request, EVICT, now_s)
     join_queue(rig, engine, request, now_s)
-    if table.evictions[request] > EVICTIONS_MAX:
+    plant.tally[engine, THROWN] += 1
+    if plant.tally[engine, THROWN] > EVICTIONS_MAX:
         fail(rig, THRASH, EVICT_HOOK, request, engine)
     return int(given)
 

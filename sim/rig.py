@@ -21,8 +21,8 @@ tries while it was formed; the fewest tokens a decode has left to make (LEAST) a
 (SLACK)."""
 
 BUSY_S, BATCH_AREA, KV_AREA, KV_PEAK, RECOMPUTED = 0, 1, 2, 3, 4
-PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED = 5, 6, 7, 8, 9
-"""Columns of ``Plant.tally``: sums over the run, a row an engine."""
+PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED, THROWN = 5, 6, 7, 8, 9, 10
+"""Columns of ``Plant.tally``: sums over the run, a row an engine; THROWN: evictions since the last token."""
 
 FINE, STALL, NOT_A_NUMBER, NO_ENGINE, BROKEN, THRASH = 0, 1, 2, 3, 4, 5
 """Codes in ``Plant.error[0]``; then the hook or invariant, the request and the engine."""

@@ -197,7 +197,7 @@ def furnish_plant(demand: Demand, setup: Setup) -> Plant:
         clock_s=np.zeros(engines),
         wake_s=np.zeros(engines),
         flight=np.zeros((engines, 11)),
-        tally=np.zeros((engines, 10)),
+        tally=np.zeros((engines, 11)),
         gaps=ints(GAP_BINS),
         held=ints(size),
         held_count=ints(1),
@@ -228,7 +228,7 @@ def report_fault(rig: Rig, scheduler: Scheduler) -> None:
             "return a serving engine or HOLD",
         ),
         codes.THRASH: (
-            "thrashes: one request was evicted 1,000 times",
+            "thrashes: 10,000 evictions without a single token",
             "let evict spare requests that are far on",
         ),
     }[code]

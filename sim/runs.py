@@ -216,3 +216,9 @@ def source_digest(spec: str) -> str:
     for file in files:
         seal.update(Path(file).read_bytes() if file else b"")
     return seal.hexdigest()[:12] if files else ""
+
+
+def forget_policies() -> None:
+    """Load every policy afresh from now on: a file may have been edited since the last sweep of this process."""
+    scheduler_of.cache_clear()
+    source_digest.cache_clear()

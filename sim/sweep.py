@@ -30,7 +30,18 @@ from sim.calibrate import (
 )
 from sim.crew import Crew, Lost
 from sim.run import prepare_compiled
-from sim.runs import Failure, Job, Stored, Summarise, Task, key_of, measure_window, run_window, source_digest
+from sim.runs import (
+    Failure,
+    Job,
+    Stored,
+    Summarise,
+    Task,
+    forget_policies,
+    key_of,
+    measure_window,
+    run_window,
+    source_digest,
+)
 
 
 class Step(NamedTuple):
@@ -62,6 +73,7 @@ def open_job(
     Raises InputError for an unknown scheduler, two of one name, a bad profile, missing windows, and an
     ``out`` that holds the results of another plan.
     """
+    forget_policies()
     names: dict[str, str] = {}
     for spec in plan.specs:
         name = load(spec).name

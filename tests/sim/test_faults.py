@@ -98,7 +98,7 @@ def test_a_policy_that_serves_nobody_stalls(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_displacing_without_end_is_thrashing(mode):
     with pytest.raises(PolicyError, match="thrashes"):
-        run(mode, preempt=always, order=latest, place=setup(sequences=1))
+        run(mode, preempt=always, order=latest, place=setup(sequences=1, budget=16))
 
 
 @pytest.mark.parametrize("mode", MODES)
