@@ -112,7 +112,7 @@ def _first_way(part: Any, ways: tuple[Callable[[Any], Ints], ...]) -> Ints | Non
     for way in ways:
         try:
             return way(part)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError, InvalidOperation):
+        except (pa.ArrowException, TypeError, ValueError, InvalidOperation):
             continue
     return None
 

@@ -189,10 +189,11 @@ def test_batches_are_spread_over_their_period(tmp_path):
 
 
 def test_a_batch_never_reaches_into_the_next():
-    stamp = np.repeat(np.array([0, 2_997, 6_000]) * 10**6, 50)
+    stamp = np.repeat(np.array([0, 1_000, 6_000]) * 10**6, 50)
     spread = scatter(stamp, 3 * 10**9, "hand-made")
     assert bool(np.all(np.diff(spread) >= 0))
-    assert spread[49] < 2_997 * 10**6
+    assert spread[49] < 1_000 * 10**6
+    assert spread[99] > 2_000 * 10**6
 
 
 def test_a_file_without_batches_is_left_alone(tmp_path):

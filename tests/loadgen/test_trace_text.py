@@ -191,14 +191,16 @@ def test_one_late_row_counts_as_one_moved(tmp_path):
 
 
 def test_equal_stamps_keep_the_files_order(tmp_path):
-    late = ["2023-11-16 18:00:00.0000000,9,9"]
-    rows = [f"2023-11-16 18:17:03.0000000,{tokens},5" for tokens in (30, 10, 20)] + late
-    assert read(write(tmp_path / "a.csv", AZURE, rows), unpinned=True).prompt_tokens.tolist() == [
-        9,
-        30,
-        10,
-        20,
-    ]
+    tokens = [1 + place * 7919 % 1000 for place in range(1000)]
+    rows = [f"2023-11-16 18:17:0{place % 2}.0000000,{token},5" for place, token in enumerate(tokens)]
+    trace = read(write(tmp_path / "a.csv", AZURE, rows), unpinned=True)
+    assert trace.prompt_tokens.tolist() == tokens[0::2] + tokens[1::2]
+
+
+def test_a_mark_before_json_does_not_matter(tmp_path):
+    path = write_json(tmp_path / "conversation.jsonl", [batch(0, [0]), "{torn", batch(1, [1])])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read(path, unpinned=True).info.kept == 2
 
 
 def test_packed_file_reads_as_the_plain_one(tmp_path):
