@@ -34,6 +34,7 @@ from sim.rig import (
     SERVE,
     SLACK,
     START_S,
+    THROWN,
     Rig,
 )
 
@@ -198,6 +199,7 @@ def deliver(rig: Rig, engine: int, now_s: float) -> int:
         if table.computed_tokens[request] < table.prefill_tokens[request]:
             continue
         table.generated_tokens[request] += 1
+        plant.tally[engine, THROWN] = 0.0
         if table.generated_tokens[request] >= plant.output_tokens[request]:
             full += 1
         if table.generated_tokens[request] == 1:

@@ -142,7 +142,7 @@ def slack_fills(view: View, engine: int, now_s: float) -> float:
 
 
 def tally(view: View, request: int, event: int, now_s: float) -> None:
-    """Count every event that a request sees, each in a column of its own, and takes in a step that evicted."""
+    """Count every event that a request sees, each in its own column, and takes in a step that evicted."""
     memo = view.engines.memo[view.requests.engine[request]]
     if event == EVICT:
         memo[0] = now_s

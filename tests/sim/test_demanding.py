@@ -78,7 +78,7 @@ def test_every_event_is_told_once(jump):
 
 
 def test_own_time_reorders_the_queue():
-    """``sjf-pred`` with a longest wait moves who waited too long to the front, though nothing else happens."""
+    """``sjf-pred`` with a longest wait moves who waited too long to the front, though nothing happens."""
     demand, place = traffic(150, 14.0, seed=6), setup(blocks=900, sequences=4)
     plain, capped = load("sjf-pred"), load("sjf-pred:max_wait_s=2")
     told = {name: simulate(demand, scheduler, place) for name, scheduler in (("p", plain), ("c", capped))}
