@@ -68,8 +68,8 @@ class Crew:
     def run(self, work: Work, tasks: Iterable[Any], hear: Tell) -> None:
         """Do ``work(task, tell, stopped)`` for every task; ``hear`` gets all that is told, and Lost.
 
-        Raises the InputError that a worker raised, and RuntimeError with the traceback of any other fault; the
-        other workers save what they have first.
+        Raises the InputError that a worker raised, and RuntimeError with the traceback of any other fault;
+        the other workers save what they have first.
         """
         todo: Iterator[Duty] = iter(Duty(task, 0) for task in tasks)
         again: deque[Duty] = deque()

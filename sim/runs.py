@@ -219,6 +219,6 @@ def source_digest(spec: str) -> str:
 
 
 def forget_policies() -> None:
-    """Load every policy afresh from now on: a file may have been edited since the last sweep of this process."""
+    """Load every policy afresh from now on: a file may have been edited since this process loaded it."""
     scheduler_of.cache_clear()
     source_digest.cache_clear()

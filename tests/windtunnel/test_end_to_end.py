@@ -1,0 +1,155 @@
+"""The main job, as a user does it: windows in, runs, a ranking and a report out."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from loadgen.result import read_requests, read_runs, verify
+
+RUNS = 4 * 2 * 3
+"""Windows x regions x schedulers of the small plan."""
+
+POLICY = '''"""Shortest prompt first."""
+
+from schedulers.policy import EnginePolicy
+
+
+def order(view, request, now_s):
+    return float(view.requests.prompt_tokens[request])
+
+
+POLICY = EnginePolicy(name="shortest-prompt", order=order)
+'''
+
+
+def shards(folder: Path) -> dict[str, str]:
+    """Digest of each shard."""
+    found = sorted((folder / "runs").glob("*.parquet"))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+def test_a_sweep_is_whole(swept):
+    runs = read_runs(swept)
+    assert len(runs) == RUNS
+    assert verify(swept) == []
+    assert set(runs["source"]) == {"azure_surrogate", "burstgpt_surrogate"}
+    assert set(runs["label"]) == {"surrogate"}
+    assert set(runs.loc[runs["control"], "scheduler"]) == {"random"}
+    assert len(dict(read_requests(swept))) == RUNS
+
+
+def test_pressure_is_what_was_aimed_at(swept):
+    """Offered requests over measured capacity give rho, and the scored part's own pressure is told."""
+    runs = read_runs(swept)
+    lines = [json.loads(line) for line in (swept / "calibration.jsonl").read_text().splitlines()]
+    span_s = runs["window_id"].map({line["window_id"]: line["span_s"] for line in lines})
+    offered = 200 / (span_s * runs["stretch"] * runs["capacity_per_s"])
+    assert (abs(offered / runs["rho"] - 1) < 1e-6).all()
+    assert runs["rho_reached"].between(runs["rho"] * 0.3, runs["rho"] * 3).all()
+    assert (runs.groupby("window_id")["capacity_per_s"].nunique() == 1).all()
+    far = (runs["stretch"] < 0.25) | (runs["stretch"] > 4)
+    assert (runs["stretch_far"].astype(bool) == far).all()
+
+
+def test_every_run_of_a_window_meets_the_same_arrivals(swept):
+    runs = read_runs(swept).set_index("run_id")
+    facts = dict(read_requests(swept))
+    for _, group in runs.groupby(["window_id", "region"]):
+        first, *others = (facts[run_id] for run_id in group.index)
+        assert all((other.arrival_s == first.arrival_s).all() for other in others)
+        assert all((other.tier == first.tier).all() for other in others)
+
+
+def test_rank_and_report_follow(swept, windtunnel, tmp_path):
+    ranked = windtunnel("rank", swept, "--json")
+    assert ranked.code == 0, ranked.said
+    told = json.loads(ranked.out)
+    names = {row["scheduler"] for ranking in told["rankings"] for row in ranking["rows"]}
+    assert names == {"fcfs-chunked", "sjf-pred"}
+    page = tmp_path / "report.html"
+    reported = windtunnel("report", swept, "--out", page)
+    assert reported.code == 0, reported.said
+    text = page.read_text()
+    assert "surrogate" in text
+    assert "sjf-pred" in text
+
+
+def test_the_same_plan_again_does_nothing(swept, windtunnel, windows):
+    before = shards(swept)
+    again = windtunnel("sweep", swept.parent / "plan.toml", "--windows", windows, "--out", swept, "--json")
+    assert again.code == 0, again.said
+    told = json.loads(again.out)
+    assert (told["runs"], told["before"], told["now"], told["failures"]) == (RUNS, RUNS, 0, [])
+    assert shards(swept) == before
+
+
+def test_a_lost_shard_is_made_again_with_the_same_bytes(swept, windtunnel, windows, tmp_path):
+    """One process instead of two, and only the runs that are missing."""
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(swept, copy)
+    lost = sorted((copy / "runs").glob("*.parquet"))[1]
+    lost.unlink()
+    command = [
+        "sweep",
+        swept.parent / "plan.toml",
+        "--windows",
+        windows,
+        "--out",
+        copy,
+        "--jobs",
+        1,
+        "--json",
+    ]
+    ran = windtunnel(*command)
+    assert ran.code == 0, ran.said
+    assert json.loads(ran.out)["now"] == 3
+    assert shards(copy) == shards(swept)
+    assert verify(copy) == []
+
+
+def test_a_policy_of_ones_own_is_ranked_beside_the_others(windtunnel, windows, plan, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(POLICY)
+    plan.write_text(plan.read_text().replace("[0.7, 1.1]", "[1.1]"))
+    command = [
+        "sweep",
+        plan,
+        "--windows",
+        windows,
+        "--out",
+        tmp_path / "out",
+        "--scheduler",
+        f"{mine}:POLICY",
+    ]
+    ran = windtunnel(*command)
+    assert ran.code == 0, ran.said
+    runs = read_runs(tmp_path / "out")
+    own = runs[runs["scheduler"] == "shortest-prompt"]
+    assert len(own) == 4
+    assert set(own["scheduler_version"]) != {"1.1"}
+    mine.write_text(POLICY.replace("return float(", "return -float("))
+    edited = windtunnel(*command)
+    assert edited.code == 2
+    assert "changed: policies" in edited.said
+
+
+def test_real_azure_windows_end_to_end(windtunnel, traces_dir, plan, tmp_path):
+    frozen = windtunnel(
+        "windows", "freeze", "--source", "azure2023", "--from", traces_dir / "azure",
+        "--count", 4, "--kind", "short", "--out", tmp_path / "windows",
+    )  # fmt: skip
+    assert frozen.code == 0, frozen.said
+    ran = windtunnel("sweep", plan, "--windows", tmp_path / "windows", "--out", tmp_path / "out")
+    assert ran.code == 0, ran.said
+    runs = read_runs(tmp_path / "out")
+    assert set(runs["label"]) == {"real"}
+    assert len(runs) == 4 * 2 * 3
+    assert verify(tmp_path / "out") == []
+    ranked = windtunnel("rank", tmp_path / "out")
+    assert ranked.code == 0, ranked.said
+    assert "azure2023" in ranked.out
+    reported = windtunnel("report", tmp_path / "out")
+    assert reported.code == 0, reported.said
+    assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
