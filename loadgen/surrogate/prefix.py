@@ -16,15 +16,14 @@ from schedulers.errors import InputError
 class Groups(NamedTuple):
     """Templates that roots of one kind start with.
 
-    ``share`` of the rows are of this kind; a share ``use`` of these starts with one of ``groups`` templates,
-    chosen with weight rank^-``zipf``, that covers about a share ``cover`` of the prompt.
+    ``share`` of the sessions are of this kind. Each starts with one of ``groups`` templates, chosen with
+    weight rank^-``zipf``, which covers a share of the prompt that is ``cover`` on average.
     """
 
     name: str
     share: float
     groups: int
     zipf: float
-    use: float
     cover: float
 
 
@@ -46,8 +45,7 @@ def kinds_of(stream: Stream, kinds: Sequence[Groups], sessions: int) -> npt.NDAr
 
 def templates(stream: Stream, kinds: Sequence[Groups], kind: npt.NDArray[np.int8]) -> tuple[Integers, Floats]:
     """Return each session's template number and the share of the prompt that it covers, shape (sessions,)."""
-    luck, use = stream.uniforms("template", len(kind)), stream.uniforms("template use", len(kind))
-    cover_luck = stream.uniforms("template cover", len(kind))
+    luck, cover_luck = stream.uniforms("template", len(kind)), stream.uniforms("template cover", len(kind))
     number, cover = np.zeros(len(kind), np.int64), np.zeros(len(kind))
     offset = 0
     for index, group in enumerate(kinds):
@@ -57,7 +55,7 @@ def templates(stream: Stream, kinds: Sequence[Groups], kind: npt.NDArray[np.int8
         offset += group.groups
         # A power of the uniform: mean ``cover``, anything between nothing and the whole prompt.
         power = (1.0 - group.cover) / group.cover
-        cover[inside] = np.where(use[inside] < group.use, cover_luck[inside] ** power, 0.0)
+        cover[inside] = cover_luck[inside] ** power
     return number, cover
 
 
