@@ -60,6 +60,7 @@ def simulate(
 
     Raises PolicyError if a hook raises, returns NaN, names no engine, stalls or thrashes.
     """
+    refuse_unknown(scheduler)
     rig = build(demand, scheduler, setup, jump=mode in ("jumped", "interpreted-jumped"), audit=audit)
     play: Callable[[Rig], None] = run_interpreted
     if not mode.startswith("interpreted"):
@@ -76,6 +77,21 @@ def simulate(
         ) from error
     report_fault(rig, scheduler)
     return Outcome(facts(demand, rig, setup), totals(demand, rig, setup))
+
+
+def refuse_unknown(scheduler: Scheduler) -> None:
+    """Refuse a scheduler that asks for what the simulator does not do, rather than run it without."""
+    asked = [name for name in ("migrate", "scale") if getattr(scheduler.cluster, name) is not None]
+    if asked:
+        raise PolicyError(
+            f"scheduler {scheduler.name} has the cluster hook {asked[0]}, which this simulator does not run yet",
+            fix="use a cluster policy without migration and scaling",
+        )
+    if "prefix" in (*scheduler.engine.reads, *scheduler.cluster.reads):
+        raise PolicyError(
+            f"scheduler {scheduler.name} reads prefix hits, and this simulator has no prefix cache yet",
+            fix="use a policy that does not declare reads=('prefix',)",
+        )
 
 
 def prepare_compiled(scheduler: Scheduler) -> None:

@@ -126,6 +126,19 @@ def test_held_requests_are_offered_again_when_a_step_ends(mode):
         assert (facts.started_s[mine][1:] >= facts.finished_s[mine][:-1] - 1e-9).all()
 
 
+@pytest.mark.parametrize(
+    "lack", [{"cluster": {"migrate": in_the_centre}}, {"cluster": {"scale": in_the_centre}}]
+)
+def test_what_the_simulator_does_not_do_is_refused_not_ignored(lack):
+    with pytest.raises(PolicyError, match="does not run yet"):
+        run("jumped", **lack)
+
+
+def test_prefix_readers_are_refused_while_there_is_no_prefix_cache():
+    with pytest.raises(PolicyError, match="no prefix cache yet"):
+        run("jumped", reads=("prefix",))
+
+
 def test_what_numba_cannot_compile_says_so_and_runs_through_the_door():
     with pytest.raises(PolicyError, match=r"can't compile the hook makes_a_list \(order\)") as caught:
         run("jumped", order=makes_a_list)
