@@ -22,7 +22,7 @@ from loadgen.formats.layout import SPREAD as SPREAD
 from loadgen.formats.layout import Layout
 from loadgen.formats.lineage import chain, family_tree, in_order_of_sight
 from loadgen.formats.lines import Fingerprint, fingerprint
-from loadgen.formats.reading import Reading
+from loadgen.formats.reading import SCHEMA, Reading
 from loadgen.formats.ties import dither, scatter
 from schedulers.errors import InputError
 
@@ -30,6 +30,7 @@ Ints = npt.NDArray[np.int64]
 SmallInts = npt.NDArray[np.int32]
 
 CHUNK_ROWS = 65_536
+_IDS = ("session", "request", "parent")
 OWN = "own"
 LEAST_KEPT = 0.5
 """A user's own file of which less than this share can be read was described wrongly, and is refused."""
@@ -103,11 +104,9 @@ def read(
     path = Path(path)
     identity = _identify(path, source, unpinned, columns)
     reading = Reading(path, identity.layout)
-    batches = list(reading.batches(rows))
+    columns_read = _gather(reading, rows)
     _check_kept(reading)
-    table = pa.Table.from_batches(batches)
-    del batches
-    return _in_time_order(table, reading, identity)
+    return _in_time_order(columns_read, reading, identity)
 
 
 def stream(
@@ -181,30 +180,58 @@ def _check_kept(reading: Reading) -> None:
         )
 
 
-def _in_time_order(table: Any, reading: Reading, identity: _Identity) -> Trace:
+def _gather(reading: Reading, rows: int) -> dict[str, Any]:
+    """Collect the kept rows as one array a column; an id that no row has (all -1) takes no memory."""
+    parts: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for batch in reading.batches(rows):
+        for name in SCHEMA.names:
+            column = batch[name]
+            if name == "hash_ids":
+                parts[name] += [column] if reading.layout.block_tokens else []
+            elif name in _IDS and bool((column.to_numpy() == -1).all()):
+                parts[name].append(np.broadcast_to(np.int64(-1), len(column)))
+            else:
+                parts[name].append(column.to_numpy())
+    gathered: dict[str, Any] = {
+        "hash_ids": pa.concat_arrays(parts["hash_ids"]) if parts["hash_ids"] else None
+    }
+    for name in SCHEMA.names[:-1]:
+        pieces, parts[name] = parts[name], []
+        if not any(piece.strides[0] for piece in pieces):
+            gathered[name] = np.broadcast_to(np.int64(-1), reading.kept)
+        else:
+            gathered[name] = np.concatenate(pieces)
+    return gathered
+
+
+def _in_time_order(table: dict[str, Any], reading: Reading, identity: _Identity) -> Trace:
     """Sort by time (stably: equal stamps keep the file's order), make ties finer, resolve ids."""
     layout = identity.layout
-    stamp: Ints = table["stamp_ns"].to_numpy()
-    moved = int(np.sum(stamp < np.maximum.accumulate(stamp)))
+    stamp: Ints = table["stamp_ns"]
+    late = stamp < np.maximum.accumulate(stamp)
+    moved = int(np.count_nonzero(late))
     if moved:
-        table = table.take(pa.array(np.argsort(stamp, kind="stable")))
-        stamp = table["stamp_ns"].to_numpy()
-    flags = table["flags"].to_numpy().copy()
+        order = np.argsort(stamp, kind="stable")
+        listed = table["hash_ids"]
+        table = {name: column[order] for name, column in table.items() if name != "hash_ids"}
+        table["hash_ids"] = None if listed is None else listed.take(pa.array(order))
+        stamp = table["stamp_ns"]
+    flags = table["flags"]
     transforms: dict[str, Any] = {"rebased": True}
     if layout.columns:
         transforms["columns"] = layout.columns  # what it takes to read the same file again
     arrival = _untied(stamp, flags, layout, transforms)
-    request, parent = table["request"].to_numpy(), table["parent"].to_numpy()
+    request, parent = table["request"], table["parent"]
     if (request >= 0).any():
         tree = family_tree(request, parent)
         parents, sessions = tree.parent, tree.session
         flags[tree.orphan] |= ORPHAN
     else:
         parents = np.full(len(stamp), -1, np.int32)
-        sessions = in_order_of_sight(table["session"].to_numpy())
+        sessions = in_order_of_sight(table["session"])
     offsets = ids = None
     if layout.block_tokens:
-        listed = table["hash_ids"].combine_chunks()
+        listed = table["hash_ids"]
         offsets = listed.offsets.to_numpy().astype(np.int64)
         ids = chain(offsets - offsets[0], listed.flatten().to_numpy())
         offsets = offsets - offsets[0]
@@ -212,12 +239,12 @@ def _in_time_order(table: Any, reading: Reading, identity: _Identity) -> Trace:
     return Trace(
         info=_info(reading, identity, layout.clock(int(stamp[0])), moved, transforms),
         arrival_ns=arrival - arrival[0],
-        prompt_tokens=table["prompt_tokens"].to_numpy(),
-        output_tokens=table["output_tokens"].to_numpy(),
+        prompt_tokens=table["prompt_tokens"],
+        output_tokens=table["output_tokens"],
         session=sessions,
         parent=parents,
-        source_row=table["source_row"].to_numpy(),
-        kind=table["kind"].to_numpy(),
+        source_row=table["source_row"],
+        kind=table["kind"],
         kinds=reading.kinds,
         flags=flags,
         hash_offsets=offsets,
