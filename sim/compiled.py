@@ -10,6 +10,8 @@ import ctypes
 import hashlib
 import importlib
 import os
+import re
+import sys
 import types as pytypes
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -269,18 +271,35 @@ def shape_of(slot: str) -> str:
     return "batch" if slot in shapes.BATCHES else "search" if slot in shapes.SEARCHES else "notice"
 
 
+def named(function: Callable[..., Any], label: str) -> Callable[..., Any]:
+    """Give a wrapper a name of its own: machine code is linked by name, equal names pass for equal code."""
+    function.__name__ = function.__qualname__ = label
+    return function
+
+
+def at_top(function: Callable[..., Any]) -> bool:
+    """True if a function is its module's own, so that its name says which it is."""
+    module = sys.modules.get(function.__module__)
+    return getattr(module, function.__qualname__, None) is function
+
+
 @cache
 def compile_hook(slot: str, hook: Callable[..., Any] | None) -> Any:
-    """Compile one hook (or its absence) for its place in ``Hooks``."""
+    """Compile one hook (or its absence) for its place in ``Hooks``; raises PolicyError if numba can't."""
     shape = shape_of(slot)
     signature = kinds()[shape].signature
     if hook is None:
         cache_in([])
-        return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, f"absent_{shape}"))
+        return numba.njit(signature, cache=True)(getattr(shapes, f"absent_{shape}"))
     allow(hook)
-    cache_in([Path(found.__code__.co_filename) for found in reachable(hook)])
+    known = reachable(hook)
+    files = [Path(found.__code__.co_filename) for found in known]
+    cache_in(files)
+    seal = digest([*files, *kernel_sources()])
+    label = re.sub(r"\W", "_", f"{slot}_{hook.__module__}_{hook.__qualname__}_{seal}")
+    wrapper = named(getattr(shapes, shape)(hook), label)
     try:
-        return numba.njit(signature, cache=True, _nrt=False)(getattr(shapes, shape)(hook))
+        return numba.njit(signature, cache=all(map(at_top, known)), _nrt=False)(wrapper)
     except NumbaError as error:
         said = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise PolicyError(
