@@ -27,6 +27,10 @@ PARTS = {
 """Name of a part: where it lives and what it does."""
 
 
+ROOT_ONLY = ("install_completion", "show_completion")
+"""Options that only the root command shows."""
+
+
 class Parts(TyperGroup):
     """The root command: knows names and one-line texts, and imports a part when it is called."""
 
@@ -61,6 +65,7 @@ def load(name: str) -> Any:
         single.command(name)(part)
         part = single
     command = typer.main.get_command(part)
+    command.params = [one for one in command.params if one.name not in ROOT_ONLY]
     command.name = name
     return command
 

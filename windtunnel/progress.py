@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sim.runs import Failure
 
 STAGES = {
-    "compile": ("Compiling policies (kept for next time)", "policies"),
+    "compile": ("Loading policies, compiled once", "policies"),
     "calibrate": ("Measuring capacity", "windows"),
     "sweep": ("Running", "runs"),
 }
