@@ -2,7 +2,7 @@
 
 One form covers both published ones (reference/engine.md section 4):
 ``max(floor, base + prefill*P + joint*D) + attention*sum p_i(ctx_i + p_i/2) + decode*D + kv*sum kv_j``.
-The five-term form has floor 0 and joint 0; the hinge form has joint = prefill. Both are affine in a decode stretch.
+The five-term form has floor 0 and joint 0; the hinge form has joint = prefill. Both are affine in pure decode.
 """
 
 from math import inf
@@ -46,7 +46,7 @@ def prefill_s(view: View, engine: int, tokens: float) -> float:
 def prefill_rate(view: View, engine: int) -> float:
     """Prefill tokens a second at full budget. [v]"""
     chunk = float(view.engines.budget_max[engine])
-    return chunk / step_s(view.costs[engine], chunk, chunk * chunk / 2.0, 0.0, 0.0)
+    return float(chunk / step_s(view.costs[engine], chunk, chunk * chunk / 2.0, 0.0, 0.0))
 
 
 def owed_tokens(view: View, request: int) -> int:

@@ -9,7 +9,9 @@ class InputError(Exception):
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         self.what, self.where, self.fix = what, where, fix
-        super().__init__("; ".join(part for part in (what, where and f"at {where}", fix and f"fix: {fix}") if part))
+        super().__init__(
+            "; ".join(part for part in (what, where and f"at {where}", fix and f"fix: {fix}") if part)
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Cross process borders with all three parts (a pool worker may raise this)."""

@@ -46,18 +46,24 @@ class EnginePolicy(NamedTuple):
     order: Hook | None = None  # key of a waiting request; default arrival
     admit: Hook | None = None  # TAKE, WAIT or REFUSE; default: it fits above the watermark
     serve: Hook | None = None  # key of a running request, +inf holds it back this step; default arrival
-    budget: Hook | None = None  # (view, engine, now_s): tokens this step may carry; default the engine's limit
+    budget: Hook | None = (
+        None  # (view, engine, now_s): tokens this step may carry; default the engine's limit
+    )
     evict: Hook | None = None  # score when memory runs out, the largest leaves; default arrival
     preempt: PairHook | None = None  # (view, waiting, running, now_s): 1 if it may displace; default never
     observe: EventHook | None = None  # (view, request, event, now_s), for the events in `watches`
-    wake: Hook | None = None  # (view, engine, now_s): next moment at which an answer changes by itself; default never
+    wake: Hook | None = (
+        None  # (view, engine, now_s): next moment at which an answer changes by itself; default never
+    )
     watches: tuple[int, ...] = ()
     params: tuple[Param, ...] = ()
     memo: Memo = Memo()
     scan: str = "stop"  # does one held request end the scan of the queue? "stop" or "skip"
     chunked: bool = True  # False: whole prompts, and the step limit is at least the longest legal prompt
     rekey: bool = False  # re-read the order after each take
-    waiting_rank: int | None = None  # waiting requests enter before running ones of this rank; None: after all
+    waiting_rank: int | None = (
+        None  # waiting requests enter before running ones of this rank; None: after all
+    )
     dynamic: bool = False  # the order of waiting requests can change between events
     reads: tuple[str, ...] = ()  # of "forecast", "targets", "tier", "tenant", "prefix"
     oracle: bool = False  # forecasts are true lengths: controls only

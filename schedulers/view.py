@@ -96,7 +96,9 @@ class View(NamedTuple):
     params: Floats  # the policy's parameters, in the order in which it declares them
 
 
-def allocate(requests: int, engines: int, tiers: Tiers, tenant_weights: Floats, memo: tuple[int, int, int]) -> View:
+def allocate(
+    requests: int, engines: int, tiers: Tiers, tenant_weights: Floats, memo: tuple[int, int, int]
+) -> View:
     """Return a view of zeros for so many requests and engines; ``memo`` = columns a request, engine and tenant.
 
     Capacities, arrivals and parameters are the caller's to fill in. Memo columns are never narrower than one.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+
 from loadgen.trace import Trace, TraceInfo
 
 INFO = TraceInfo(
