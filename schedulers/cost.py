@@ -37,10 +37,10 @@ def prefill_s(view: View, engine: int, tokens: float) -> float:
     costs, chunk = view.costs[engine], float(view.engines.budget_max[engine])
     full = tokens // chunk
     rest = tokens - full * chunk
-    total = full * step_s(costs, chunk, 0.0, 0.0, 0.0) + costs[ATTENTION] * tokens * tokens / 2.0
+    total = float(full * step_s(costs, chunk, 0.0, 0.0, 0.0) + costs[ATTENTION] * tokens * tokens / 2.0)
     if rest > 0.0:
         total += step_s(costs, rest, 0.0, 0.0, 0.0)
-    return float(total)
+    return total
 
 
 def prefill_rate(view: View, engine: int) -> float:
@@ -65,7 +65,7 @@ def forecast_tokens(view: View, request: int) -> float:
 def remaining_s(view: View, request: int, engine: int) -> float:
     """Predicted remaining service. [R]"""
     tokens = forecast_tokens(view, request) - view.requests.generated_tokens[request]
-    return prefill_s(view, engine, float(owed_tokens(view, request))) + tokens * token_s(view, engine)
+    return float(prefill_s(view, engine, float(owed_tokens(view, request))) + tokens * token_s(view, engine))
 
 
 def token_due_s(view: View, request: int) -> float:
