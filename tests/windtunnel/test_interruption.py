@@ -78,6 +78,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
     finish(windtunnel, long_plan, windows, out)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on(windtunnel, begin, windows, long_plan, tmp_path):
     out = tmp_path / "out"
     with begin("sweep", long_plan, "--windows", windows, "--out", out, "--jobs", 2) as running:
