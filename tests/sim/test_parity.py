@@ -36,7 +36,8 @@ def test_cluster_policies_compile_to_the_same(name):
     told = {mode: simulate(demand, scheduler, place, mode) for mode in ("interpreted", "stepped", "jumped")}
     assert same(told["interpreted"], told["stepped"]) == []
     assert close(told["stepped"], told["jumped"]) == []
-    assert set(told["jumped"].facts.engine.tolist()) == {0, 1, 2}
+    engines = set(told["jumped"].facts.engine.tolist())
+    assert (engines == {0, 1, 2}) != (name == "most-loaded"), "the control overloads one engine"
 
 
 @pytest.mark.parametrize("name", engine_names())

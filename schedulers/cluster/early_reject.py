@@ -1,0 +1,46 @@
+"""Early rejection: turn away at the door what would miss its targets on the engine it would go to (Mooncake)."""
+
+from schedulers.cluster._fleet import held
+from schedulers.cluster.least_requests import dispatch
+from schedulers.cost import prefill_rate, prefill_s, step_s
+from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
+from schedulers.view import View
+
+
+def first_token_s(view: View, request: int, engine: int, now_s: float) -> float:
+    """Predicted time from arrival to the first token: waited, owed by the engine, own prompt. [Y/v + Pre(p)]"""
+    waited_s = now_s - view.requests.arrival_s[request]
+    owed_s = view.engines.pending_tokens[engine] / prefill_rate(view, engine)
+    return float(waited_s + owed_s + prefill_s(view, engine, float(view.requests.prompt_tokens[request])))
+
+
+def token_gap_s(view: View, request: int, engine: int) -> float:
+    """Predicted time between tokens: a step in which all that the engine holds, and this one, decode.
+
+    No more decode than have a slot, and no more KV is read than there is.
+    """
+    fleet = view.engines
+    decodes = min(held(view, engine) + 1, int(fleet.sequences_max[engine]))
+    blocks = fleet.blocks_total[engine] - fleet.blocks_free[engine] + fleet.queued_blocks[engine]
+    tokens = blocks * fleet.block_tokens[engine] + view.requests.prompt_tokens[request]
+    tokens = min(tokens, fleet.blocks_total[engine] * fleet.block_tokens[engine])
+    return step_s(view.costs[engine], 0.0, 0.0, float(decodes), float(tokens))
+
+
+def admit(view: View, request: int, now_s: float) -> float:
+    """Refuse a request whose predicted TTFT or time between tokens is over its tier's target.
+
+    The engine it is judged by is the one it would be sent to: the one with the fewest requests.
+    """
+    choice = dispatch(view, request, now_s)
+    if choice == HOLD:
+        return TAKE  # nobody serves: it is held, and asked about again
+    engine, tier = int(choice), view.requests.tier[request]
+    late = first_token_s(view, request, engine, now_s) > view.tiers.ttft_s[tier]
+    slow = token_gap_s(view, request, engine) > view.tiers.tpot_s[tier]
+    return REFUSE if late or slow else TAKE
+
+
+POLICY = ClusterPolicy(
+    name="early-reject", admit=admit, dispatch=dispatch, reads=("targets",), source="arXiv 2407.00079"
+)
