@@ -1,9 +1,8 @@
 """Early rejection: turn away at the door what would miss its targets on the engine it would go to (Mooncake)."""
 
-from schedulers.cluster._fleet import held
-from schedulers.cluster.least_requests import dispatch
 from schedulers.cost import prefill_rate, prefill_s, step_s
-from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
+from schedulers.fleet import fewest, held
+from schedulers.policy import REFUSE, TAKE, ClusterPolicy
 from schedulers.view import View
 
 
@@ -32,13 +31,17 @@ def admit(view: View, request: int, now_s: float) -> float:
 
     The engine it is judged by is the one it would be sent to: the one with the fewest requests.
     """
-    choice = dispatch(view, request, now_s)
-    if choice == HOLD:
+    engine, tier = fewest(view, request), view.requests.tier[request]
+    if engine < 0:
         return TAKE  # nobody serves: it is held, and asked about again
-    engine, tier = int(choice), view.requests.tier[request]
     late = first_token_s(view, request, engine, now_s) > view.tiers.ttft_s[tier]
     slow = token_gap_s(view, request, engine) > view.tiers.tpot_s[tier]
     return REFUSE if late or slow else TAKE
+
+
+def dispatch(view: View, request: int, now_s: float) -> float:
+    """Choose the serving engine with the fewest requests; luck picks among equals, none serving holds."""
+    return float(fewest(view, request))
 
 
 POLICY = ClusterPolicy(

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from schedulers.cluster._fleet import held, in_turn
+from schedulers.fleet import held, in_turn
 from schedulers.policy import ClusterPolicy
 from schedulers.view import View
 

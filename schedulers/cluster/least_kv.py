@@ -1,6 +1,6 @@
 """Least memory: the engine whose KV blocks, held and asked for by its queue, are the smallest share."""
 
-from schedulers.cluster._fleet import in_turn
+from schedulers.fleet import in_turn
 from schedulers.policy import ClusterPolicy
 from schedulers.view import View
 

@@ -1,6 +1,6 @@
 """Least prefill: the engine that owes the fewest prompt tokens takes the next request."""
 
-from schedulers.cluster._fleet import in_turn
+from schedulers.fleet import in_turn
 from schedulers.policy import ClusterPolicy
 from schedulers.view import View
 

@@ -1,7 +1,7 @@
 """Llumnix: the engine with the most freeness, blocks that virtual usage leaves free a running request."""
 
-from schedulers.cluster._fleet import in_turn
 from schedulers.cost import blocks_for
+from schedulers.fleet import in_turn
 from schedulers.policy import ClusterPolicy, Param
 from schedulers.view import View
 

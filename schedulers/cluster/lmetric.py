@@ -1,7 +1,7 @@
 """LMetric: the engine where new prompt tokens times requests held is least (arXiv 2603.15202)."""
 
-from schedulers.cluster._fleet import held
 from schedulers.dispatcher import serving
+from schedulers.fleet import held
 from schedulers.policy import HOLD, ClusterPolicy, Param
 from schedulers.view import View
 

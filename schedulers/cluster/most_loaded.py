@@ -1,6 +1,6 @@
 """Control that must rank last: the engine with the most requests takes the next one too."""
 
-from schedulers.cluster._fleet import held, in_turn
+from schedulers.fleet import held, in_turn
 from schedulers.policy import ClusterPolicy
 from schedulers.view import View
 

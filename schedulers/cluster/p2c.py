@@ -1,6 +1,6 @@
 """Power of two choices: of two engines drawn by luck, the one with fewer requests."""
 
-from schedulers.cluster._fleet import held, nth_serving, serving_count
+from schedulers.fleet import held, nth_serving, serving_count
 from schedulers.policy import HOLD, ClusterPolicy
 from schedulers.view import View
 

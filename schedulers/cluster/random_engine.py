@@ -1,6 +1,6 @@
 """Control without a thought: any engine that serves, by the luck drawn with the window."""
 
-from schedulers.cluster._fleet import nth_serving, serving_count
+from schedulers.fleet import nth_serving, serving_count
 from schedulers.policy import ClusterPolicy
 from schedulers.view import View
 

@@ -1,4 +1,4 @@
-"""Serving engines: how loaded they are, one after the other in a request's turn, and by number."""
+"""Serving engines as cluster policies look at them: how many requests each holds, in turn and by number."""
 
 from schedulers.dispatcher import serving
 from schedulers.view import View
@@ -37,4 +37,23 @@ def nth_serving(view: View, number: int) -> int:
             if left == 0:
                 return engine
             left -= 1
+    return -1
+
+
+def fewest(view: View, request: int) -> int:
+    """Return the serving engine with the fewest requests, the request's luck picks among equals; -1: none."""
+    least, equals = 0, 0
+    for engine in range(len(view.engines.alive)):
+        if serving(view, engine):
+            here = held(view, engine)
+            if equals == 0 or here < least:
+                least, equals = here, 0
+            if here == least:
+                equals += 1
+    skip = int(view.requests.luck[request] * equals)
+    for engine in range(len(view.engines.alive)):
+        if serving(view, engine) and held(view, engine) == least:
+            if skip == 0:
+                return engine
+            skip -= 1
     return -1
