@@ -74,7 +74,7 @@ def test_a_folder_without_results_is_bad_input(tmp_path):
 
 def test_broken_controls_are_loud_but_no_failure(tmp_path):
     wrong = made.Made(
-        ("azure_surrogate",), (0.95,), 6, controls={"lifo": 9.0, "oracle-srpt": 7.0, "random": -1.0}
+        ("azure_surrogate",), (0.95,), 6, controls={"lifo": 9.0, "oracle-srpt": -2.0, "random": -1.0}
     )
     folder = made.make_sweep(tmp_path / "wrong", wrong)
     for command in ("rank", "report"):
