@@ -4,12 +4,12 @@ Tiers, tenants and forecasts are assumptions: no published trace has them. Each 
 that was drawn and frozen with the window, so every scheduler meets the same request in the same tier.
 """
 
-from math import log1p, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from loadgen.plan import Plan, forecast_error
+from loadgen.guess import forecasts
+from loadgen.plan import Plan
 from schedulers.view import Floats, Ints
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def prepare(window: "Window", plan: Plan, factor: float) -> Demand:
         arrival_s=np.asarray(window.arrival_s, np.float64) * factor,
         prompt_tokens=np.asarray(window.prompt_tokens, np.int64),
         output_tokens=np.asarray(window.output_tokens, np.int64),
-        forecast_tokens=forecasts(window.output_tokens, window.forecast_luck, plan.forecast),
+        forecast_tokens=forecasts(window.output_tokens, window.forecast_luck, window.kind, plan.forecast),
         tier=tiers(window.tier_luck, np.array([tier.share for tier in plan.tiers])),
         tenant=tenants(window.tenant_luck, window.session),
         session=np.asarray(window.session, np.int64),
@@ -58,21 +58,3 @@ def tenants(luck: Floats, session: Ints) -> Ints:
     shared = np.where(np.asarray(session) >= 0, np.asarray(luck)[first][place], luck)
     drawn: Ints = (shared * TENANTS).astype(np.int64)
     return drawn
-
-
-def forecasts(output_tokens: Ints, luck: Floats, forecast: str) -> Floats:
-    """Return the forecast of each output, at least 1 token.
-
-    "oracle" is the truth; "none" and "mean" give every request the window's mean; "lognormal:SIZE" multiplies
-    the truth by exp(sigma * luck), luck standard normal, sigma = sqrt(ln(1 + SIZE^2)), so that the factor's
-    coefficient of variation is SIZE (as published: sqrt(ln 1.04) for 0.2, reference/published-studies.md).
-    """
-    truth = np.asarray(output_tokens, np.float64)
-    error = forecast_error(forecast)
-    if forecast == "oracle":
-        told = truth
-    elif error is None:
-        told = np.full(len(truth), truth.mean() if len(truth) else 1.0)
-    else:
-        told = truth * np.exp(sqrt(log1p(error * error)) * np.asarray(luck, np.float64))
-    return np.maximum(1.0, told)

@@ -16,6 +16,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+from loadgen.guess import parse
 from loadgen.region import RHOS
 from schedulers.errors import InputError
 
@@ -125,22 +126,6 @@ def toml(plan: Plan) -> str:
     return "\n".join(parts) + "\n"
 
 
-def forecast_error(forecast: str) -> float | None:
-    """Return the relative error of a "lognormal:SIZE" forecast, None for "oracle", "none" and "mean"."""
-    if forecast in ("oracle", "none", "mean"):
-        return None
-    kind, _, size = forecast.partition(":")
-    try:
-        error = float(size)
-    except ValueError:
-        error = -1.0
-    if kind != "lognormal" or not 0.0 <= error < 10.0:
-        raise InputError(
-            f"unknown forecast {forecast!r}", where="forecast", fix="use oracle, none, mean or lognormal:0.2"
-        )
-    return error
-
-
 def _text(named: str) -> tuple[str, str]:
     path = Path(named)
     if path.is_file():
@@ -200,7 +185,7 @@ def _plan(table: Mapping[str, Any], source: _Source) -> Plan:
     if plan.seed < 0:
         raise source.error("seed is negative", "seed", "use 0 or more")
     try:
-        forecast_error(plan.forecast)
+        parse(plan.forecast)
     except InputError as error:
         raise source.error(error.what, "forecast", error.fix) from None
     return plan

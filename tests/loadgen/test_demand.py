@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from loadgen.demand import TENANTS, forecasts, prepare, tenants, tiers
+from loadgen.demand import TENANTS, prepare, tenants, tiers
 from loadgen.plan import Plan, TierSpec
 
 RNG = np.random.default_rng(7)
@@ -17,6 +17,7 @@ def window(n: int = N) -> SimpleNamespace:
         arrival_s=np.sort(RNG.random(n)), prompt_tokens=np.full(n, 100, np.int32),
         output_tokens=RNG.integers(1, 900, n), session=np.full(n, -1), luck=RNG.random(n),
         tier_luck=RNG.random(n), tenant_luck=RNG.random(n), forecast_luck=RNG.standard_normal(n),
+        kind=RNG.integers(0, 3, n).astype(np.int8),
     )  # fmt: skip
 
 
@@ -40,23 +41,6 @@ def test_a_conversation_has_one_tenant():
     assert np.bincount(tenants(RNG.random(N), np.full(N, -1))) / N == pytest.approx(
         [1 / TENANTS] * TENANTS, abs=0.02
     )
-
-
-@pytest.mark.parametrize("size", [0.2, 0.5])
-def test_forecast_error_has_the_stated_size(size):
-    truth = np.full(N, 1000)
-    ratio = forecasts(truth, RNG.standard_normal(N), f"lognormal:{size}") / truth
-    assert ratio.std() / ratio.mean() == pytest.approx(size, rel=0.05)
-    assert np.median(ratio) == pytest.approx(1.0, abs=0.02)
-
-
-def test_other_forecasts():
-    truth, luck = np.array([1, 2, 9]), np.array([0.0, 1.0, -9.0])
-    assert forecasts(truth, luck, "oracle").tolist() == [1, 2, 9]
-    assert forecasts(truth, luck, "none").tolist() == [4, 4, 4]
-    assert forecasts(truth, luck, "mean").tolist() == [4, 4, 4]
-    assert forecasts(truth, luck, "lognormal:0").tolist() == [1, 2, 9]
-    assert forecasts(truth, luck, "lognormal:2").min() == 1.0
 
 
 def test_only_arrivals_stretch():

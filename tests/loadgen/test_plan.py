@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadgen.plan import Fleet, forecast_error, plain, read_plan, shipped, toml
+from loadgen.plan import Fleet, plain, read_plan, shipped, toml
 from schedulers.errors import InputError
 
 PLAN = """\
@@ -135,16 +135,3 @@ def test_a_plan_that_is_not_text(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not a text file"):
         read_plan(str(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "error"), [("lognormal:0.2", 0.2), ("oracle", None), ("none", None), ("mean", None)]
-)
-def test_forecast_sizes(text, error):
-    assert forecast_error(text) == error
-
-
-@pytest.mark.parametrize("text", ["lognormal", "lognormal:-1", "lognormal:nan", "normal:0.2", ""])
-def test_unknown_forecasts_are_refused(text):
-    with pytest.raises(InputError, match="unknown forecast"):
-        forecast_error(text)
