@@ -199,6 +199,7 @@ def test_a_session_stays_until_its_home_holds_too_much():
 
 def test_who_has_no_session_goes_to_the_fewest_requests():
     assert choice("session", fleet("session", [4, 1, 4], [0, 0, 0])) == 1
+    assert choices("session", fleet("session", [2, 2, 2], [0, 0, 0]), 30) == [10, 10, 10]
 
 
 def test_early_rejection_predicts_the_first_token():
