@@ -159,4 +159,28 @@ COUNTING = EnginePolicy(
     memo=Memo(requests=8, engines=2),
 )
 
-ALL = (FAIR, PACED, PULSED, GUARD, EAGER, COUNTING)
+
+def patience_s(view: View, request: int) -> float:
+    """When a request loses patience: the shorter its prompt, the sooner."""
+    return view.requests.arrival_s[request] + 0.004 * view.requests.prompt_tokens[request]
+
+
+def impatient_first(view: View, request: int, now_s: float) -> float:
+    """Longest prompts first, but whoever has lost patience goes before all."""
+    late = now_s >= patience_s(view, request)
+    return ranked(0.0 if late else 1.0, -0.001 * view.requests.prompt_tokens[request])
+
+
+def next_out_of_patience(view: View, engine: int, now_s: float) -> float:
+    """The next moment at which somebody who waits loses patience."""
+    soonest = inf
+    for place in range(view.engines.waiting[engine]):
+        moment = patience_s(view, view.waiting[engine, place])
+        if now_s < moment < soonest:
+            soonest = moment
+    return soonest
+
+
+IMPATIENT = EnginePolicy(name="impatient", order=impatient_first, wake=next_out_of_patience)
+
+ALL = (FAIR, PACED, PULSED, GUARD, EAGER, COUNTING, IMPATIENT)

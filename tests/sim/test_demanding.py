@@ -77,6 +77,16 @@ def test_every_event_is_told_once(jump):
     assert rig.known.engines.memo[0, 1] == 0, "a step that evicts takes nobody (vLLM V1)"
 
 
+@pytest.mark.parametrize("blocks", [120, 900])
+def test_own_time_is_as_good_as_reading_the_order_at_every_step(blocks):
+    """A newcomer may bring an earlier own time than all who waited before it."""
+    demand, place = traffic(200, 16.0, seed=11), setup(blocks=blocks, sequences=6)
+    plain = demanding.IMPATIENT
+    told = simulate(demand, scheduler(plain), place, "jumped")
+    always = simulate(demand, scheduler(plain._replace(dynamic=True, wake=None)), place, "stepped")
+    assert close(told, always) == []
+
+
 def test_own_time_reorders_the_queue():
     """``sjf-pred`` with a longest wait moves who waited too long to the front, though nothing happens."""
     demand, place = traffic(150, 14.0, seed=6), setup(blocks=900, sequences=4)
