@@ -22,7 +22,7 @@ WIDE = ("preempt", "observe")
 LATER_S = (0.01, 0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 """How long nothing happens when answers are asked again."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(@published)?")
 
 
 class Finding(NamedTuple):

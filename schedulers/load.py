@@ -15,16 +15,26 @@ from typing import NamedTuple
 
 import schedulers.cluster
 import schedulers.engine
+import schedulers.published
 from schedulers.answers import Policy
 from schedulers.checks import declared
 from schedulers.errors import InputError
 from schedulers.policy import ClusterPolicy, EnginePolicy, Param, Scheduler
 
 DEFAULT_CLUSTER = "round-robin"
-FORMS = "NAME, PATH.py:POLICY or package.module:POLICY, each may end with :parameter=value,parameter=value"
+PUBLISHED = "@published"
+"""Ends the name of a policy as a study published it: a set of its own."""
+
+SWITCH = {"on": 1.0, "off": 0.0}
+"""Words for the positions of a parameter whose unit is "switch"."""
+
+FORMS = (
+    "NAME, NAME@published, PATH.py:POLICY or package.module:POLICY, "
+    "each may end with :parameter=value,parameter=value"
+)
 
 _VALUES = r"(?::(?P<values>[^:+,=]+=[^:,=]+(?:,[^:+,=]+=[^:,=]+)*))?"
-_SHIPPED = re.compile(r"(?P<where>[A-Za-z0-9_-]+)" + _VALUES)
+_SHIPPED = re.compile(r"(?P<where>[A-Za-z0-9_-]+(?:@published)?)" + _VALUES)
 _FILE = re.compile(r"(?P<where>[^:]+\.py)(?::(?P<object>[A-Za-z_]\w*))?" + _VALUES)
 _MODULE = re.compile(r"(?P<where>[A-Za-z_][\w.]*):(?P<object>[A-Za-z_]\w*)" + _VALUES)
 
@@ -51,6 +61,16 @@ def engine_names() -> tuple[str, ...]:
 def cluster_names() -> tuple[str, ...]:
     """Return the names of the shipped cluster policies: the files in schedulers/cluster."""
     return _names(schedulers.cluster)
+
+
+def published_names() -> tuple[str, ...]:
+    """Return the names of the policies as published, ``NAME@published``: the files in schedulers/published."""
+    return tuple(name.replace("-", "_") + PUBLISHED for name in _names(schedulers.published))
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Return the names of all policies that ship: engine, cluster, as published."""
+    return engine_names() + cluster_names() + published_names()
 
 
 def load(spec: str) -> Scheduler:
@@ -122,7 +142,7 @@ def values_of(policy: Policy, text: str | None) -> tuple[float, ...]:
 def canonical(found: Found) -> str:
     """Return the shortest text that names this policy with these values."""
     changed = [
-        f"{param.name}={_short(value)}"
+        f"{param.name}={_text(param, value)}"
         for param, value in zip(found.policy.params, found.values, strict=True)
         if value != param.default
     ]
@@ -130,18 +150,24 @@ def canonical(found: Found) -> str:
 
 
 def _number(text: str, param: Param, option: str) -> float:
+    switch = param.unit == "switch"
+    fix = _range(param) if switch else f"a number in {_range(param)}"
     try:
-        value = float(text)
+        value = SWITCH[text] if switch and text in SWITCH else float(text)
     except ValueError:
-        raise InputError(
-            f"{text!r} is not a number", where=option, fix=f"a number in {_range(param)}"
-        ) from None
-    if not param.low <= value <= param.high:
-        raise InputError(f"{text} is out of range", where=option, fix=f"a number in {_range(param)}")
+        raise InputError(f"{text!r} is not a number", where=option, fix=fix) from None
+    if not param.low <= value <= param.high or (switch and value not in (0.0, 1.0)):
+        raise InputError(f"{text} is out of range", where=option, fix=fix)
     return value
 
 
+def _text(param: Param, value: float) -> str:
+    return ("on" if value else "off") if param.unit == "switch" else _short(value)
+
+
 def _range(param: Param) -> str:
+    if param.unit == "switch":
+        return "on (1) or off (0)"
     return f"{_short(param.low)}..{_short(param.high)} {param.unit}".strip()
 
 
@@ -177,17 +203,30 @@ def _exists(half: str) -> bool:
     file, shipped = _FILE.fullmatch(half.strip()), _SHIPPED.fullmatch(half.strip())
     if file:
         return Path(file["where"]).is_file()
-    return shipped is None or shipped["where"] in engine_names() + cluster_names()
+    return shipped is None or _plain(shipped["where"]) in shipped_names()
+
+
+def _plain(name: str) -> str:
+    """A published name has underscores, as in the study; hyphens are taken for them."""
+    return name.replace("-", "_") if name.endswith(PUBLISHED) else name
 
 
 def _import_shipped(name: str) -> ModuleType:
-    for package, names in ((schedulers.engine, engine_names()), (schedulers.cluster, cluster_names())):
-        if name in names:
-            return _import_module(f"{package.__name__}.{name.replace('-', '_')}", name)
-    known = engine_names() + cluster_names()
-    near = get_close_matches(name, known, 3)
+    sets = (
+        (schedulers.engine, engine_names()),
+        (schedulers.cluster, cluster_names()),
+        (schedulers.published, published_names()),
+    )
+    for package, names in sets:
+        if _plain(name) in names:
+            stem = name.removesuffix(PUBLISHED).replace("-", "_")
+            return _import_module(f"{package.__name__}.{stem}", name)
+    near = get_close_matches(_plain(name), shipped_names(), 3)
     fix = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    fix += f"engine policies: {', '.join(engine_names())}; cluster policies: {', '.join(cluster_names())}"
+    if name.endswith(PUBLISHED):
+        fix += f"as published: {', '.join(published_names())}"
+    else:
+        fix += f"engine policies: {', '.join(engine_names())}; cluster policies: {', '.join(cluster_names())}"
     raise InputError(f"unknown policy {name!r}", fix=fix)
 
 
@@ -218,7 +257,7 @@ def _import_file(path: Path) -> ModuleType:
         )
         raise InputError(f"there is no file {str(path)!r}", fix=fix)
     path = path.resolve()
-    for package in (schedulers.engine, schedulers.cluster):
+    for package in (schedulers.engine, schedulers.cluster, schedulers.published):
         if str(path.parent) in map(str, package.__path__):
             return _import_module(f"{package.__name__}.{path.stem}", str(path))
     digest = hashlib.sha256(str(path).encode() + b"\0" + path.read_bytes()).hexdigest()[:12]
@@ -270,8 +309,10 @@ def _policy_in(module: ModuleType, name: str, half: str) -> Policy:
         raise InputError(
             what, where=half, fix="make it an EnginePolicy or a ClusterPolicy from schedulers.policy"
         )
-    shipped = module.__name__.startswith(("schedulers.engine.", "schedulers.cluster."))
-    if not shipped and policy.name in engine_names() + cluster_names():
+    shipped = module.__name__.startswith(
+        ("schedulers.engine.", "schedulers.cluster.", "schedulers.published.")
+    )
+    if not shipped and policy.name in shipped_names():
         what = f"a policy of your own may not be called {policy.name!r}, as a shipped one is"
         raise InputError(what, where=source, fix="give it another name: results are told apart by it")
     return policy
