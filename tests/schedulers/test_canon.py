@@ -300,8 +300,9 @@ def test_slo_guard_adds_up_the_prompts_ahead():
     answers("slo-guard", "budget", view, (0,))
     assert answers("slo-guard", "admit", view, (2, 3), moments[0] + 0.001) == [REFUSE, TAKE]
     view.requests.generated_tokens[2] = 3  # it has begun
-    answers("slo-guard", "budget", view, (0,))
-    assert answers("slo-guard", "admit", view, (2,), 50.0) == [TAKE]
+    for moment_s, says in ((moments[1] - 0.001, TAKE), (moments[1] + 0.001, REFUSE)):
+        answers("slo-guard", "budget", view, (0,))
+        assert answers("slo-guard", "admit", view, (2, 3), moment_s) == [TAKE, says]
 
 
 def test_slo_guard_counts_slots_in_the_tightest_pace():
@@ -377,6 +378,10 @@ def test_hybrid_budget_fills_the_time_that_decodes_have():
     # due at 1 + 1 + 5*0.1 = 2.5; one decode of 55 KV tokens: 0.00155 s; 0.01 + 1e-4 n + 1e-8 n^2 <= 0.5 - 0.00155
     tokens = answers("hybrid-ageing", "budget", view, (0,), 2.0)[0] - 1
     assert 0.01 + 1e-4 * tokens + 1e-8 * tokens**2 == pytest.approx(0.5 - 0.00155)
+    view.requests.computed_tokens[1], view.requests.first_token_s[1] = 80, 2.0  # a decode that is due at 3
+    two = answers("hybrid-ageing", "budget", view, (0,), 2.0)[0] - 2
+    assert 0.01 + 1e-4 * two + 1e-8 * two**2 == pytest.approx(0.5 - 0.00155 - 0.00181)
+    view.requests.computed_tokens[1] = 40
     view.costs[0, 0] = 0.45  # a floor: the attention beyond it has what is left
     floored = answers("hybrid-ageing", "budget", view, (0,), 2.0)[0] - 1
     assert 1e-8 * floored**2 == pytest.approx(0.05 - 0.00155)
