@@ -33,6 +33,8 @@ What differs, because the engine's rules hold for everybody:
 * The engine prefills a prompt at its own budget and cost before it decodes. With `shadow_prefill` on, the private
   count limits admission (and which decodes SLAI holds back), not the work: with free prefill and a large budget that
   is the study's engine, with real costs it is not.
+* Sarathi and chunked vLLM are one policy below 129 sequences, whatever is repaired (A15 merges them): first come
+  first served, with the newest evicted, leaves none but the newest of a batch in prefill.
 * Ties beyond the first key go by (arrival, luck), not by request number; priority is 1 for all, as it was there.
 * A step is thought to last 1 ms, as there, whatever the profile says.
 """

@@ -87,15 +87,21 @@ def later(view: View, one: int, other: int) -> bool:
 
 
 def foresee(view: View, engine: int, left: float) -> float:
-    """Return the tokens that newcomers will leave of this step, so that other decodes know their share."""
+    """Return the tokens that newcomers will leave of this step, so that other decodes know their share.
+
+    Whoever the private count would take but the engine's memory can't hold is not a newcomer.
+    """
+    fleet, real = view.engines, float(view.engines.blocks_free[engine])
     free, running, request = free_blocks(view, engine), float(view.engines.running[engine]), -1
-    most = min(view.params[SEQUENCES], float(view.engines.sequences_max[engine]))
+    most = min(view.params[SEQUENCES], float(fleet.sequences_max[engine]))
     while left > 0.0 and running < most:
         request = next_waiting(view, engine, request)
         if request < 0:
             break
         free -= blocks_for(view, engine, int(view.requests.prompt_tokens[request]))
-        if free < floor(WATERMARK * view.engines.blocks_total[engine]):
+        chunk = min(view.requests.prefill_tokens[request], fleet.budget_max[engine])
+        real -= blocks_for(view, engine, int(chunk))
+        if real < 0.0 or free < floor(WATERMARK * fleet.blocks_total[engine]):
             break
         left -= min(float(view.requests.prefill_tokens[request]), left)
         running += 1.0
@@ -170,9 +176,8 @@ def wake(view: View, engine: int, now_s: float) -> float:
     moment_s = counting_s(view, engine, now_s) if view.params[SHADOW] == 1.0 else inf
     for place in range(view.engines.running[engine]):
         request = int(view.running[engine, place])
-        held = view.requests.last_token_s[request] < view.engines.reported_s[engine]
         lst = float(view.requests.memo[request, LST])
-        if held and view.requests.memo[request, TIMED] == 1.0 and now_s < lst < moment_s:
+        if view.requests.memo[request, TIMED] == 1.0 and now_s < lst < moment_s:
             moment_s = lst
     return moment_s
 
