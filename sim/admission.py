@@ -108,6 +108,9 @@ def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
     """Offer the waiting requests in order; returns the budget that is left."""
     view, rules = rig.known, rig.rules
     table, fleet = view.requests, view.engines
+    full = fleet.running[engine] >= fleet.sequences_max[engine]
+    if budget <= 0 or (full and rules.preempt == 0 and rules.admit == 0):
+        return budget  # nobody can be taken: the order need not be read
     if rules.dynamic == 1 or (rules.wake == 1 and now_s >= rig.plant.wake_s[engine]):
         rekey_queue(rig, engine, now_s)
         rig.plant.wake_s[engine] = wake_s(rig, engine, now_s)

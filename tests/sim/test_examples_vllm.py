@@ -127,7 +127,8 @@ def test_every_step_is_vllms(seed, blocks, monkeypatch):
         assert (given, gone) == (theirs, set(lost)), now_s
         vllm.deliver(theirs)
         steps, evicted = steps + 1, evicted + len(lost)
-    assert not (vllm.running or vllm.waiting)
+    assert not vllm.running
+    assert not vllm.waiting
     assert not coming
     assert steps > 60
     assert evicted > 0 or blocks > 70
