@@ -1,16 +1,32 @@
-"""``windtunnel schedulers``: the policies that ship, one in full, and the contract check for your own."""
+"""``windtunnel schedulers``: the policies that ship, one in full, a new one of your own, and the contract check."""
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from schedulers.errors import InputError
+from windtunnel.policies import SETS, facts, page, shipped, table
+
 if TYPE_CHECKING:
     from schedulers.load import Found
 
-app = typer.Typer(no_args_is_help=True, help="List the policies that ship, and check your own.")
+app = typer.Typer(help="List the policies that ship, show one, write and check your own.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, README = ROOT / "docs" / "schedulers.md", ROOT / "schedulers" / "README.md"
+TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
+
+
+@app.callback(invoke_without_command=True, epilog="Example: windtunnel schedulers")
+def schedulers(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """List the policies that ship, show one, write and check your own."""
+    if ctx.invoked_subcommand is None:
+        list_policies(as_json=as_json)
 
 
 @app.command("list", epilog="Example: windtunnel schedulers list")
@@ -20,64 +36,96 @@ def list_policies(
         bool, typer.Option("--markdown", help="Print the table of schedulers/README.md.")
     ] = False,
 ) -> None:
-    """List every policy that ships, with its idea."""
-    policies = _shipped()
+    """List every policy that ships: set, layer, what it needs to know, parameters, paper."""
+    policies = shipped()
     if as_json:
         typer.echo(json.dumps({"policies": policies}, allow_nan=False))
-        return
-    if markdown:
+    elif markdown:
         typer.echo(table(), nl=False)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    grid = Table("name", "kind", "idea", box=None, header_style="bold", pad_edge=False)
-    for policy in policies:
-        grid.add_row(policy["name"], "control" if policy["control"] else policy["kind"], policy["idea"])
-    Console().print(grid)
-    typer.echo(
-        "\nA scheduler is ENGINE[:k=v,k=v][+CLUSTER[:k=v]], e.g. sarathi:phi=0.8+least-requests", err=True
-    )
+    else:
+        for name, meaning in SETS.items():
+            _print_set(name, meaning, [policy for policy in policies if policy["set"] == name])
+        typer.echo(
+            "A scheduler is ENGINE[:k=v,k=v][+CLUSTER[:k=v]], e.g. sarathi:phi=0.8+least-requests", err=True
+        )
 
 
-@app.command(epilog="Example: windtunnel schedulers show sarathi")
+@app.command(epilog="Example: windtunnel schedulers show sarathi:phi=0.8")
 def show(
     name: Annotated[str, typer.Argument(help="A policy: NAME, PATH.py:POLICY or package.module:POLICY.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one policy: its idea, its hooks, its parameters with units and ranges."""
+    """Show one policy: its idea, its rule in words, its parameters, and six requests under it as a timeline."""
     from schedulers.load import find
+    from windtunnel.timeline import draw, story
 
-    facts = _facts(find(name))
+    found = find(name)
+    told = facts(found)
+    timeline, engines = story(found)
     if as_json:
-        typer.echo(json.dumps(facts, allow_nan=False))
+        example = {"edges_s": timeline.edges_s, "rows": timeline.rows, "requests": timeline.facts}
+        typer.echo(json.dumps({**told, "example": example}, allow_nan=False))
         return
-    typer.echo(f"{facts['name']} ({facts['kind']} policy, version {facts['version']})\n{facts['idea']}\n")
-    for key in ("hooks", "reads", "source", "file"):
-        value = facts[key]
-        typer.echo(f"{key:8}{', '.join(value) if isinstance(value, list) else value or 'none'}")
-    typer.echo(f"{'params':8}{'' if facts['params'] else 'none'}")
-    for param in facts["params"]:
-        text = f"{param['value']}, from {param['low']} to {param['high']} {param['unit']}: {param['meaning']}"
-        typer.echo(f"  {param['name']} = {text}")
+    _print_policy(told)
+    over = "one small engine" if engines == 1 else f"{engines} small engines of fcfs-chunked"
+    typer.echo(f"\nSix requests on {over}, step by step:\n")
+    _print_timeline(draw(timeline, engines))
+
+
+@app.command(epilog="Example: windtunnel schedulers new short-first")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the policy; the file is NAME.py, with _ for -.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a commented policy file into the current folder: it keeps the contract, change it from there."""
+    from schedulers.checks import NAME
+    from schedulers.load import shipped_names
+    from windtunnel.outline import outline
+
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} is no name", where="NAME", fix="letters, digits, - and _, e.g. short-first"
+        )
+    if name in shipped_names():
+        raise InputError(f"a policy called {name!r} ships", where="NAME", fix="give yours another name")
+    path = Path(re.sub(r"[-.]", "_", name) + ".py")
+    try:
+        with path.open("x") as file:
+            file.write(outline(name, path.name))
+    except FileExistsError:
+        raise InputError(
+            f"{path} is there already", where=str(path), fix="name another, or move it away"
+        ) from None
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise InputError(f"{path} can't be written: {error.strerror}", where=str(path)) from None
+    spec = f"{path}:POLICY"
+    if as_json:
+        typer.echo(json.dumps({"file": str(path), "name": name, "spec": spec}))
+    else:
+        typer.echo(f"Wrote {path}. Next: windtunnel schedulers check {spec}")
 
 
 @app.command(epilog="Example: windtunnel schedulers check my_policy.py:POLICY")
 def check(
     specs: Annotated[list[str], typer.Argument(help="Schedulers or policies, e.g. edf or my.py:POLICY.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Ask the hooks only, simulate nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask every hook of a policy on small views; report what breaks the contract, exit 1 if anything does."""
-    from schedulers import checks
+    """Ask every hook on small views, then run small windows; exit 1 if anything breaks the contract.
+
+    Whole runs ask: does each prompt end, is the truth never used, do times have no unit, do only declared targets
+    matter, does attainment fall with load, does compiled code do the same as plain Python, and do jumps.
+    """
     from schedulers.load import find, halves
 
     results = []
     for spec in specs:
-        for half in halves(spec):
-            if half:
-                found = find(half, strict=False)
-                findings = checks.check(found.policy, idea=found.module.__doc__ or "")
-                results.append({"spec": half, "findings": [finding._asdict() for finding in findings]})
+        for half in filter(None, halves(spec)):
+            if not quick:
+                typer.echo(f"{half}: checking", err=True)
+            findings = _findings(find(half, strict=False), quick)
+            results.append({"spec": half, "findings": findings})
     broken = any(result["findings"] for result in results)
     if as_json:
         typer.echo(json.dumps({"good": not broken, "checked": results}))
@@ -87,68 +135,106 @@ def check(
     raise typer.Exit(1 if broken else 0)
 
 
-def table() -> str:
-    """Return the table of shipped policies in Markdown, as it stands in schedulers/README.md."""
-    lines = ["| name | kind | idea | reads | parameters (default, range) |", "|---|---|---|---|---|"]
-    for policy in _shipped():
-        params = [
-            f"`{p['name']}` {p['value']} {p['unit']} ({p['low']}..{p['high']})" for p in policy["params"]
-        ]
-        cells = (
-            f"`{policy['name']}`",
-            policy["kind"],
-            policy["idea"],
-            ", ".join(policy["reads"]),
-            "; ".join(params),
+@app.command(epilog="Example: windtunnel schedulers pages --write")
+def pages(
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Rewrite docs/schedulers.md and the table of schedulers/README.md."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the generated page about all policies; with --write bring the repository's pages up to date."""
+    text = page()
+    if not write:
+        typer.echo(json.dumps({"page": text}) if as_json else text, nl=as_json)
+        return
+    if not (DOCS.parent.is_dir() and README.is_file()):
+        raise InputError(
+            "there are no pages to write", where=str(ROOT), fix="run it in a checkout of the sources"
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    readme = README.read_text()
+    changed = []
+    for path, new_text in ((DOCS, text), (README, TABLE.sub(lambda _: table(), readme))):
+        if not path.is_file() or path.read_text() != new_text:
+            part = path.with_name(path.name + ".part")
+            part.write_text(new_text)
+            part.replace(path)
+            changed.append(str(path.relative_to(ROOT)))
+    said = f"Rewrote {' and '.join(changed)}." if changed else "All pages were up to date."
+    typer.echo(json.dumps({"changed": changed}) if as_json else said)
 
 
-def _shipped() -> list[dict[str, Any]]:
-    """Return the facts of all shipped policies: engine, cluster, then controls."""
-    from schedulers.load import cluster_names, engine_names, find
+def _findings(found: "Found", quick: bool) -> list[dict[str, str]]:
+    """Both halves of the contract suite; whole runs only of a policy whose declarations are sound."""
+    from schedulers import checks
 
-    facts = [_facts(find(name)) for name in engine_names() + cluster_names()]
-    return sorted(facts, key=lambda policy: "control" in policy["kind"])
+    findings = checks.check(found.policy, idea=found.module.__doc__ or "")
+    if not quick and not checks.declared(found.policy):
+        from sim import checks as runs
 
-
-def _facts(found: "Found") -> dict[str, Any]:
-    """Return what a policy declares, in plain values; an infinite number is the text "inf"."""
-    from schedulers.checks import CLUSTER_HOOKS, ENGINE_HOOKS
-    from schedulers.policy import EnginePolicy
-
-    policy = found.policy
-    engine = isinstance(policy, EnginePolicy)
-    return {
-        "name": policy.name,
-        "kind": ("engine" if engine else "cluster") + (", control" if policy.control else ""),
-        "idea": found.idea,
-        "hooks": [hook for hook in (ENGINE_HOOKS if engine else CLUSTER_HOOKS) if getattr(policy, hook)],
-        "params": [
-            {
-                "name": param.name,
-                "value": _plain(value),
-                "low": _plain(param.low),
-                "high": _plain(param.high),
-                "unit": param.unit,
-                "meaning": param.meaning,
-            }
-            for param, value in zip(policy.params, found.values, strict=True)
-        ],
-        "reads": list(policy.reads),
-        "control": policy.control,
-        "oracle": policy.oracle,
-        "version": policy.version,
-        "source": policy.source,
-        "file": str(found.module.__file__),
-    }
+        findings += runs.check(found.policy, values=found.values)
+    return [finding._asdict() for finding in findings]
 
 
-def _plain(value: float) -> float | int | str:
-    if value in (float("inf"), float("-inf")):
-        return str(value)
-    return int(value) if value == int(value) else value
+def _print_set(name: str, meaning: str, policies: list[dict[str, Any]]) -> None:
+    """Print one set as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"{name} ({len(policies)}): {meaning}"
+    grid = Table(
+        title=title, title_justify="left", title_style="bold", box=None, header_style="dim", pad_edge=False
+    )
+    grid.add_column("name", no_wrap=True)
+    for heading in ("layer", "needs", "parameters", "paper"):
+        grid.add_column(heading, overflow="fold", no_wrap=heading == "parameters")
+    for policy in policies:
+        params = "\n".join(f"{param['name']}={param['value']}" for param in policy["params"])
+        needs = ", ".join(policy["reads"])
+        grid.add_row(
+            policy["name"].removesuffix("@published"), policy["layer"], needs, params, policy["source"]
+        )
+    console = Console()
+    console.print(grid)
+    console.print()
+
+
+def _print_policy(told: dict[str, Any]) -> None:
+    """Print what a policy says of itself."""
+    typer.echo(
+        f"{told['name']} ({told['layer']} policy, {told['set']}, version {told['version']})\n{told['idea']}"
+    )
+    if told["remarks"]:
+        typer.echo(f"\n{told['remarks']}")
+    typer.echo("\nrule")
+    for hook, words in told["rule"].items():
+        first, *more = words.splitlines()
+        typer.echo("\n".join([f"  {hook:9}{first}", *(f"{'':11}{line}".rstrip() for line in more)]))
+    if not told["rule"]:
+        typer.echo("  no hook of its own: the defaults of the engine and the dispatcher")
+    typer.echo(f"\nneeds    {', '.join(told['reads']) or 'none'}")
+    typer.echo(f"source   {told['source'] or 'our own'}\nfile     {told['file']}")
+    typer.echo(f"params   {'' if told['params'] else 'none'}".rstrip())
+    for param in told["params"]:
+        text = f"{param['value']}, from {param['low']} to {param['high']} {param['unit']}: {param['meaning']}"
+        typer.echo(f"  {param['name']} = {text}")
+
+
+def _print_timeline(lines: list[str]) -> None:
+    """Print a drawing, in colour on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from windtunnel.timeline import COLOURS
+
+    console = Console(highlight=False)
+    for line in lines:
+        text = Text(line)
+        before, bar, rest = line.partition("|")
+        for place, sign in enumerate(rest.rpartition("|")[0] if bar else ""):
+            if sign in COLOURS:
+                text.stylize(COLOURS[sign], len(before) + 1 + place, len(before) + 2 + place)
+        console.print(text, soft_wrap=True)
 
 
 def _tell(result: dict[str, Any]) -> None:
