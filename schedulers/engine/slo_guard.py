@@ -39,19 +39,25 @@ def share(own_s: float, tightest_s: float) -> float:
     return max(LEAST_SHARE, tightest_s / own_s) if own_s < inf else LEAST_SHARE
 
 
-def sum_up(view: View, engine: int, least_s: float) -> None:
-    """Sum up the batch for a pace at most ``least_s``, unless the last sums were of the same batch and pace."""
+def sum_up(view: View, engine: int) -> None:
+    """Sum up the batch, unless the last sums were of this one: its tightest pace and its KV tokens."""
     table, memo, count = view.requests, view.engines.memo[engine], view.engines.running[engine]
-    if memo[BATCH] != count:
-        memo[BATCH], memo[TIGHTEST], memo[PACE], memo[HELD] = count, inf, -1.0, 0.0
-        for place in range(count):
-            request = int(view.running[engine, place])
-            memo[TIGHTEST] = min(memo[TIGHTEST], pace_s(view, request))
-            memo[HELD] += max(table.computed_tokens[request], table.prefill_tokens[request])
-    tightest_s = min(memo[TIGHTEST], least_s)
+    if memo[BATCH] == count:
+        return
+    memo[BATCH], memo[TIGHTEST], memo[PACE], memo[HELD] = count, inf, -1.0, 0.0
+    for place in range(count):
+        request = int(view.running[engine, place])
+        memo[TIGHTEST] = min(memo[TIGHTEST], pace_s(view, request))
+        memo[HELD] += max(table.computed_tokens[request], table.prefill_tokens[request])
+
+
+def count_slots(view: View, engine: int, own_s: float) -> None:
+    """Count the batch in slots of its tightest pace, or of a candidate's that is tighter; once for each pace."""
+    memo = view.engines.memo[engine]
+    tightest_s = min(memo[TIGHTEST], own_s)
     if memo[PACE] != tightest_s:
         memo[PACE], memo[SLOTS] = tightest_s, 0.0
-        for place in range(count):
+        for place in range(view.engines.running[engine]):
             memo[SLOTS] += share(pace_s(view, int(view.running[engine, place])), tightest_s)
 
 
@@ -59,7 +65,7 @@ def budget(view: View, engine: int, now_s: float) -> float:
     """Once a step give each decode its credit and begin the sums anew; the budget is the engine's."""
     fleet, memo = view.engines, view.engines.memo[engine]
     memo[BATCH], memo[AHEAD], memo[MOMENT], memo[MIXED] = -1.0, 0.0, inf, 0.0
-    sum_up(view, engine, inf)
+    sum_up(view, engine)
     for place in range(fleet.running[engine]):
         request = int(view.running[engine, place])
         owed = owed_tokens(view, request)
@@ -112,7 +118,8 @@ def fits(view: View, request: int, engine: int) -> bool:
     spare = fleet.blocks_free[engine] - blocks_for(view, engine, tokens + 1)
     if fleet.running[engine] >= fleet.sequences_max[engine] or spare < WATERMARK * fleet.blocks_total[engine]:
         return False
-    sum_up(view, engine, pace)
+    sum_up(view, engine)
+    count_slots(view, engine, pace)
     slots = float(ceil(memo[SLOTS] + share(pace, memo[PACE]) - ROUNDING))
     span_s = step_s(view.costs[engine], 0.0, 0.0, slots, float(memo[HELD] + tokens))
     return bool(span_s <= view.params[PHI] * memo[PACE])
