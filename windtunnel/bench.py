@@ -17,6 +17,8 @@ app = typer.Typer(no_args_is_help=True, help="Measure the speed of the simulator
 PROFILE = "llama-3.1-8b/a100-80g"
 REQUESTS, PROMPT, OUTPUT, RHO = 10_000, 1_000, 200, 0.85
 SCHEDULERS = ["fcfs-chunked", "fcfs-prefill", "sjf-pred", "edf", "sarathi"]
+OVERLOAD = 1.4
+REFERENCE, DOOR, DOOR_REQUESTS = "fcfs-chunked", "least-slack", 1_000
 MODES = {"interpreted": "interpreter", "stepped": "compiled, stepped", "jumped": "compiled, jumped"}
 
 
@@ -54,14 +56,93 @@ def kernel(
         show(rows, requests, runs)
 
 
+@app.command()
+def schedulers(
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Engine policies to time (default: all that ship); several may be given."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs a policy and load; the median counts.")] = 5,
+    requests: Annotated[int, typer.Option(min=10, help="Requests of the job.")] = 4_000,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """CPU time per simulated request of each engine policy, relative to fcfs-chunked.
+
+    The fixed job of `bench kernel` with two tiers, four tenants and conversations, compiled and jumped, at rho 0.85
+    and at rho 1.4, where more than a thousand requests wait in the end. Policies take turns, so that what else the
+    machine does falls on all alike. One policy runs once more as plain Python, through the slow door.
+
+    Example: windtunnel bench schedulers --name edf --name vtc --runs 3
+    """
+    from schedulers.load import engine_names, load, published_names
+    from sim.run import prepare_compiled
+
+    chosen = [load(spec) for spec in name or (*engine_names(), *published_names())]
+    plain = load(REFERENCE)
+    field = [plain, *(scheduler for scheduler in chosen if scheduler.name != plain.name)]
+    for scheduler in field:
+        prepare_compiled(scheduler)
+    doors = load(DOOR)
+    doors = doors._replace(name=f"{DOOR} (slow door)", engine=doors.engine._replace(python=True))
+    told = [time_field(field, rho, requests, runs) for rho in (RHO, OVERLOAD)]
+    slow = time_field([load(DOOR), doors], RHO, min(requests, DOOR_REQUESTS), 1)
+    if as_json:
+        loads = [{"rho": rho, "policies": rows} for rho, rows in zip((RHO, OVERLOAD), told, strict=True)]
+        typer.echo(json.dumps({"job": job_of(requests, runs), "loads": loads, "slow_door": slow}))
+    else:
+        show_field(told, slow, requests, runs)
+
+
+def time_field(field: list["Scheduler"], rho: float, requests: int, runs: int) -> list[dict[str, Any]]:
+    """CPU seconds of each scheduler on the job, medians over so many rounds; the first is the reference."""
+    from sim.run import simulate
+
+    demand, setup = fixed_job(requests, rho)
+    demand, setup = mixed(demand, setup)
+    spans: dict[str, list[float]] = {scheduler.name: [] for scheduler in field}
+    totals = {}
+    for turn in range(runs):
+        for scheduler in field:
+            start = process_time()
+            totals[scheduler.name] = simulate(demand, scheduler, setup).totals
+            spans[scheduler.name].append(process_time() - start)
+        typer.echo(f"rho {rho}: round {turn + 1} of {runs} done", err=True)
+    reference = median(spans[field[0].name])
+    return [
+        {
+            "policy": scheduler.name,
+            "us_per_request": median(spans[scheduler.name]) / requests * 1e6,
+            "ratio": median(spans[scheduler.name]) / reference,
+            "queue_peak": totals[scheduler.name].queue_peak,
+            "steps": totals[scheduler.name].steps,
+            "evictions": totals[scheduler.name].evictions,
+        }
+        for scheduler in field
+    ]
+
+
+def mixed(demand: "Demand", setup: "Setup") -> tuple["Demand", "Setup"]:
+    """The job with two tiers, four tenants and conversations of four, which some policies tell apart."""
+    import numpy as np
+
+    from schedulers.view import Tiers
+
+    count = len(demand.arrival_s)
+    draw = np.random.default_rng(20_27)
+    session = draw.integers(0, max(1, count // 4), count)
+    tiers = Tiers(np.array([0.5, 2.0]), np.array([0.03, 0.1]), np.full(2, np.inf), np.array([2.0, 1.0]))
+    mix = demand._replace(tier=draw.integers(0, 2, count), tenant=session % 4, session=session)
+    return mix, setup._replace(tiers=tiers)
+
+
 def job_of(requests: int, runs: int) -> dict[str, Any]:
     """What was timed."""
     lengths = {"prompt_tokens_mean": PROMPT, "output_tokens_mean": OUTPUT}
     return {"requests": requests, "rho": RHO, "profile": PROFILE, "runs": runs, **lengths}
 
 
-def fixed_job(requests: int) -> tuple["Demand", "Setup"]:
-    """The demand, always the same, and the engine it meets."""
+def fixed_job(requests: int, rho: float = RHO) -> tuple["Demand", "Setup"]:
+    """The demand, always the same but for its rate, and the engine it meets."""
     import numpy as np
 
     from loadgen.demand import Demand
@@ -87,7 +168,7 @@ def fixed_job(requests: int) -> tuple["Demand", "Setup"]:
         draw.random(requests),
     )  # fmt: skip
     facts = simulate(saturate(demand), load("fcfs-chunked"), setup).facts
-    rate_per_s = RHO * completions_per_s(facts.finished_s)
+    rate_per_s = rho * completions_per_s(facts.finished_s)
     return demand._replace(arrival_s=demand.arrival_s / rate_per_s), setup
 
 
@@ -127,3 +208,29 @@ def show(rows: list[dict[str, Any]], requests: int, runs: int) -> None:
         cells = [f"{rate:,.0f}" for rate in rates]
         table.add_row(row["scheduler"], *cells, f"{rates[-1] / rates[0]:,.0f}x", f"{row['batch_mean']:.1f}")
     Console().print(table)
+
+
+def show_field(
+    told: list[list[dict[str, Any]]], slow: list[dict[str, Any]], requests: int, runs: int
+) -> None:
+    """Print the table, slowest under overload last, and what the slow door costs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = f"Microseconds of CPU a simulated request ({requests:,} requests, median of {runs})"
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    grid.add_column(f"x: times {REFERENCE}", no_wrap=True)
+    for rho in (RHO, OVERLOAD):
+        for heading in (f"rho {rho}", "x", "queue"):
+            grid.add_column(heading, justify="right", no_wrap=True)
+    for pair in sorted(zip(*told, strict=True), key=lambda pair: pair[1]["ratio"]):
+        cells = [
+            f"{row['us_per_request']:.1f} {row['ratio']:.1f} {row['queue_peak']}".split() for row in pair
+        ]
+        grid.add_row(pair[0]["policy"], *cells[0], *cells[1])
+    Console().print(grid)
+    compiled, door = slow
+    typer.echo(
+        f"{DOOR} as plain Python through the slow door: {door['us_per_request']:,.0f} us a request at rho {RHO}, "
+        f"{door['ratio']:,.0f} times its compiled {compiled['us_per_request']:.1f} us."
+    )
