@@ -88,7 +88,12 @@ def jump(rig: Rig, engine: int, until_s: float) -> int:
     if rig.rules.wake == 1 and steps > 1:
         wake = wake_s(rig, engine, start_s)
         if wake < inf:
-            steps = min(steps, 1 + steps_within(first_s, rise_s, max(0.0, wake - start_s)))
+            limit_s = max(0.0, wake - start_s)
+            within = steps_within(first_s, rise_s, limit_s)
+            at_once = (
+                span_s(first_s, rise_s, within) == limit_s
+            )  # the step that begins at wake itself is asked
+            steps = min(steps, within if at_once else within + 1)
     if steps < 1:
         return 0
     leap(rig, engine, steps, first_s, rise_s)

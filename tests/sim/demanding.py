@@ -160,6 +160,19 @@ COUNTING = EnginePolicy(
 )
 
 
+def not_from_four_to_six(view: View, request: int, now_s: float) -> float:
+    """Serve nobody in the seconds [4, 6)."""
+    return inf if 4.0 <= now_s < 6.0 else 0.0
+
+
+def next_pause(view: View, engine: int, now_s: float) -> float:
+    """Second 4, then second 6, then never."""
+    return 4.0 if now_s < 4.0 else 6.0 if now_s < 6.0 else inf
+
+
+PAUSED = EnginePolicy(name="paused", serve=not_from_four_to_six, wake=next_pause)
+
+
 def patience_s(view: View, request: int) -> float:
     """When a request loses patience: the shorter its prompt, the sooner."""
     return view.requests.arrival_s[request] + 0.004 * view.requests.prompt_tokens[request]

@@ -10,7 +10,7 @@ from sim.checks import Trial, unended
 from sim.kernel import run
 from sim.run import build, simulate
 from tests.sim import demanding
-from tests.sim.stage import cases, close, same, setup, traffic
+from tests.sim.stage import ask, cases, close, same, setup, traffic
 from tests.sim.test_invariants import DRAWN
 
 SCARCE = setup(blocks=90, sequences=10, budget=128)
@@ -83,6 +83,16 @@ def test_own_time_is_as_good_as_reading_the_order_at_every_step(blocks):
     told = simulate(demand, scheduler(plain), place, "jumped")
     always = simulate(demand, scheduler(plain._replace(dynamic=True, wake=None)), place, "stepped")
     assert close(told, always) == []
+
+
+@pytest.mark.parametrize("mode", ["stepped", "jumped"])
+def test_a_step_that_begins_at_the_own_time_is_asked(mode):
+    """Steps of one second; at second 4 exactly the policy starts to hold its decodes, for ever but for the clock."""
+    whole_s = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    place, demand = setup(costs=whole_s), ask([0.0], [10], [8])
+    facts = simulate(demand, scheduler(demanding.PAUSED), place, mode).facts
+    assert facts.longest_gap_s[0] == 3.0  # tokens at 1, 2, 3, 4, then at 7
+    assert facts.finished_s[0] == 10.0
 
 
 def test_own_time_reorders_the_queue():
