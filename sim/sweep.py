@@ -6,6 +6,7 @@ window a worker, and memory does not grow with the number of runs. What is store
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -68,10 +69,9 @@ Notice = Callable[[Step | Failure], None]
 def open_job(
     plan: Plan, out: Path, summarise: Summarise, git_rev: str = "unknown"
 ) -> tuple[Job, list[ManifestLine]]:
-    """Check all that can be checked before the first run, freeze the plan in ``out``, return job and windows.
+    """Check all that can be checked before the first run, return job and windows; nothing is written.
 
-    Raises InputError for an unknown scheduler, two of one name, a bad profile, missing windows, and an
-    ``out`` that holds the results of another plan.
+    Raises InputError for an unknown scheduler, two of one name, a bad profile and missing windows.
     """
     forget_policies()
     names: dict[str, str] = {}
@@ -85,35 +85,64 @@ def open_job(
             )
         names[name] = spec
     if not plan.windows:
-        raise InputError("the plan names no windows", where="windows", fix="add --windows DIR, or the key")
+        raise InputError("the plan names no windows", where="windows", fix=NAME_WINDOWS)
     lines = list(read_manifest(Path(plan.windows)))
     if not lines:
         fix = "freeze some: windtunnel windows freeze --help"
         raise InputError("no windows here", where=plan.windows, fix=fix)
     setup = setup_of(plan)
     manifest = manifest_sha256(Path(plan.windows))
-    freeze(plan, Path(out), manifest)
     fleet = fleet_json(plan.fleet, setup)
     return Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise), lines
 
 
-def freeze(plan: Plan, out: Path, manifest: str) -> None:
-    """Write plan.toml and plan.json into ``out``, or refuse if they are there and differ."""
-    policies = {spec: digest for spec in plan.specs if (digest := source_digest(spec))}
-    frozen = plain(replace(plan, windows="")) | {"manifest_sha256": manifest, "policies": policies}
-    frozen["digest"] = hashlib.sha256(json.dumps(frozen, sort_keys=True).encode()).hexdigest()
-    path = out / "plan.json"
-    if not path.exists():
-        write_text(out / "plan.toml", toml(replace(plan, windows="")))
-        write_text(path, json.dumps(frozen, indent=2, sort_keys=True) + "\n")
+def freeze(job: Job) -> None:
+    """Write plan.toml and plan.json into the job's folder, or refuse if they are there and differ.
+
+    plan.json pins the windows by their manifest; plan.toml says where they lay, seen from that file, so that
+    it can be run again here, and wherever both folders are copied together.
+    """
+    path = job.out / "plan.json"
+    if path.exists():
+        refuse_another(job)
         return
+    write_text(job.out / "plan.toml", toml(replace(job.plan, windows=seen_from(job.out, job.plan.windows))))
+    write_text(path, json.dumps(frozen_plan(job), indent=2, sort_keys=True) + "\n")
+
+
+def frozen_plan(job: Job) -> dict[str, Any]:
+    """Return what plan.json holds: the plan, its windows by digest, and the digests of policies from files."""
+    plan = job.plan
+    policies = {spec: digest for spec in plan.specs if (digest := source_digest(spec))}
+    frozen = plain(replace(plan, windows="")) | {
+        "manifest_sha256": job.manifest_sha256,
+        "policies": policies,
+    }
+    frozen["digest"] = hashlib.sha256(json.dumps(frozen, sort_keys=True).encode()).hexdigest()
+    return frozen
+
+
+def seen_from(out: Path, windows: str) -> str:
+    """Return the folder of windows relative to ``out``; "" if they share nothing but the root.
+
+    A path from the root would tell how this machine is laid out, and lead nowhere on another.
+    """
+    here, there = out.resolve(), Path(windows).resolve()
+    shared = os.path.commonpath([here, there])
+    return "" if shared == here.anchor else os.path.relpath(there, here)
+
+
+def refuse_another(job: Job, only: tuple[str, ...] = ()) -> None:
+    """Raise InputError if the folder holds results of another plan; ``only`` these keys matter, if given."""
+    path = job.out / "plan.json"
     try:
         before = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
         raise InputError("the frozen plan is damaged", where=str(path), fix="use a new --out") from None
-    if before != frozen:
-        keys = ({*before} | {*frozen}) - {"digest"}
-        changed = sorted(key for key in keys if before.get(key) != frozen.get(key))
+    frozen = frozen_plan(job)
+    keys = only or sorted(({*before} | {*frozen}) - {"digest"})
+    changed = [key for key in keys if before.get(key) != frozen.get(key)]
+    if changed or (not only and before != frozen):
         raise InputError(
             f"this folder holds results of another plan; changed: {', '.join(changed) or 'digest'}",
             where=str(path),
@@ -147,11 +176,15 @@ def calibrate(
 ) -> tuple[dict[str, Capacity], str]:
     """Measure the windows without a frozen capacity; return window id -> capacity, and the file's sha256.
 
-    Raises InputError naming a window that is damaged or can't be calibrated.
+    A capacity is one of a window and a fleet, whatever is compared on them: this does not freeze the plan.
+    Raises InputError naming a window that is damaged or can't be calibrated, and for other windows or
+    another fleet than those of the results in the folder: a new line would change what they belong to.
     """
     known, sha256 = read_calibration(job.out)
     new = missing(lines, job.fleet, known)
     if new:
+        if (job.out / "plan.json").exists():
+            refuse_another(job, ("fleet", "manifest_sha256"))
         measured: list[Capacity] = []
 
         def hear(told: Capacity | Lost) -> None:
@@ -170,6 +203,7 @@ def calibrate(
     return {line.id: known[line.content_sha256, job.fleet] for line in lines}, sha256
 
 
+NAME_WINDOWS = 'add --windows DIR, the folder of `windtunnel windows freeze`, or windows = "DIR" to the plan'
 ROOM = "free some memory or use fewer --jobs, then run the same command again"
 
 
@@ -180,10 +214,13 @@ def death(lost: Lost) -> str:
 
 
 def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -> Swept:
-    """Run what is not stored yet; return counts and failures. Raises InputError if results can't be written.
+    """Freeze the plan and run what is not stored yet; return counts and failures.
+
+    Raises InputError if the folder holds the results of another plan, or results can't be written.
 
     After a KeyboardInterrupt, leaving the crew's context lets workers save the runs that they have done.
     """
+    freeze(job)
     stored = done_ids(job.out)
     if not settled(job, lines, stored):
         compile_policies(job.plan, notice)

@@ -36,14 +36,15 @@ def show(
     plan: PlanName, windows: WindowsDir = None, scheduler: Specs = None, as_json: AsJson = False
 ) -> None:
     """Print a plan as it would run, with its digest; the output without --json is a plan file."""
-    from loadgen.plan import plain, read_plan, toml
+    from loadgen.plan import plain, toml
 
-    known = read_plan(plan, windows=windows, schedulers=scheduler or ())
+    known = named_plan(plan, windows, scheduler or ())
     check_metrics(known)
     if as_json:
         typer.echo(json.dumps(plain(known) | {"digest": known.digest}))
     else:
-        typer.echo(f"# digest {known.digest}\n{toml(known)}", nl=False)
+        notes = [f"digest {known.digest}", *filter(None, [routing(known)])]
+        typer.echo("".join(f"# {note}\n" for note in notes) + toml(known), nl=False)
 
 
 def calibrate(
@@ -51,18 +52,18 @@ def calibrate(
 ) -> None:
     """Measure the capacity of each window of a plan and freeze it in OUT/calibration.jsonl.
 
-    `sweep` does this by itself; a line that is there is never measured again.
+    `sweep` does this by itself; a line that is there is never measured again. Capacity does not depend on
+    the schedulers compared: a later sweep into OUT may add some.
 
     Example: windtunnel calibrate quick --windows windows/ --out out/quick
     """
     from analysis.metrics import summarise
-    from loadgen.plan import read_plan
     from sim.crew import Crew
     from sim.sweep import calibrate as measure
     from sim.sweep import open_job
     from windtunnel.progress import Meter
 
-    known = read_plan(plan, windows=windows)
+    known = named_plan(plan, windows)
     job, lines = open_job(known, out, summarise, revision())
     with Meter() as meter, Crew(cores(jobs)) as crew:
         capacities, sha256 = measure(job, lines, crew, meter)
@@ -88,9 +89,8 @@ def sweep(
 
     Example: windtunnel sweep quick --windows windows/ --out out/quick --scheduler my_policy.py:POLICY
     """
-    from loadgen.plan import read_plan
-
-    swept, took_s = complete(read_plan(plan, windows=windows, schedulers=scheduler or ()), out, jobs, as_json)
+    known = named_plan(plan, windows, scheduler or ())
+    swept, took_s = complete(known, out, jobs, as_json)
     tell(swept, took_s, out, as_json)
     if swept.failures:
         raise typer.Exit(1)
@@ -120,9 +120,39 @@ def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
 
     check_metrics(plan)
     job, lines = open_job(plan, out, summarise, revision())
+    if routed := routing(plan):
+        typer.echo(routed, err=True)
     with Meter() as meter, Crew(cores(jobs)) as crew:
         swept = run_all(job, lines, crew, meter)
     return swept, meter.elapsed_s
+
+
+def named_plan(named: str, windows: Path | None, schedulers: "Sequence[str]" = ()) -> "Plan":
+    """Read the plan, a file or one that ships; raises InputError with near names if there is none."""
+    from difflib import get_close_matches
+
+    from loadgen.plan import read_plan, shipped
+    from schedulers.errors import InputError
+
+    if not Path(named).is_file() and named not in shipped():
+        files = [str(path) for path in Path(named).parent.glob("*.toml")]
+        near = get_close_matches(named, [*shipped(), *files], 2)
+        hint = f"did you mean {' or '.join(near)}? " if near else ""
+        fix = f"{hint}Name a TOML file, or a shipped plan: {', '.join(shipped())}"
+        raise InputError("no such plan", where=named, fix=fix[0].lower() + fix[1:])
+    return read_plan(named, windows=windows, schedulers=schedulers)
+
+
+def routing(plan: "Plan") -> str:
+    """Say which cluster policy spreads requests where the plan does not; "" where there is no choice."""
+    from schedulers.load import DEFAULT_CLUSTER, halves
+
+    several = plan.fleet.engines > 1
+    silent = [spec for spec in plan.specs if several and not halves(spec)[1]]
+    if not silent:
+        return ""
+    whose = "" if len(silent) == len(plan.specs) else f" for {', '.join(silent)}"
+    return f"cluster policy: {DEFAULT_CLUSTER} (default){whose}"
 
 
 def check_metrics(plan: "Plan") -> None:

@@ -54,6 +54,9 @@ def refused(ran, *words: str) -> None:
 def test_missing_plan_and_windows(windtunnel, plan, sweep, tmp_path):
     refused(windtunnel("sweep", "none.toml", "--out", tmp_path / "out"), "no such plan", "none.toml", "quick")
     refused(windtunnel("sweep", plan, "--out", tmp_path / "out"), "names no windows", "--windows")
+    refused(windtunnel("sweep", "qick", "--out", tmp_path / "out"), "no such plan", "did you mean quick?")
+    near = plan.with_name("plam.toml")
+    refused(windtunnel("sweep", near, "--out", tmp_path / "out"), f"did you mean {plan}?")
     refused(sweep(source=tmp_path / "nowhere"), "nowhere", "windows freeze")
     assert not (tmp_path / "out").exists()
 
@@ -140,6 +143,17 @@ def test_another_plan_in_the_same_folder(swept, windtunnel, windows):
     ran = windtunnel("sweep", plan, "--windows", windows, "--out", swept, "--scheduler", "edf")
     refused(ran, "another plan; changed: schedulers", "new --out")
     assert sorted((swept / "runs").iterdir()) == before
+
+
+def test_calibrate_refuses_what_would_change_the_results_that_are_there(swept, windtunnel, windows, tmp_path):
+    """A new line in calibration.jsonl would make every stored run one of another calibration."""
+    plan = tmp_path / "other.toml"
+    plan.write_text((swept.parent / "plan.toml").read_text().replace("budget_max = 512", "budget_max = 256"))
+    before = (swept / "calibration.jsonl").read_bytes()
+    refused(
+        windtunnel("calibrate", plan, "--windows", windows, "--out", swept), "another plan; changed: fleet"
+    )
+    assert (swept / "calibration.jsonl").read_bytes() == before
 
 
 def full(*_: object) -> None:

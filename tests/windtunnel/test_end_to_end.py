@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from loadgen.result import read_requests, read_runs, verify
@@ -133,6 +134,55 @@ def test_a_policy_of_ones_own_is_ranked_beside_the_others(windtunnel, windows, p
     edited = windtunnel(*command)
     assert edited.code == 2
     assert "changed: policies" in edited.said
+
+
+def test_calibrate_leaves_the_choice_of_schedulers_open(windtunnel, windows, plan, tmp_path):
+    """Capacity is one of window and fleet; the first sweep freezes the plan, and measures nothing again."""
+    plan.write_text(plan.read_text().replace("[0.7, 1.1]", "[1.1]"))
+    command = [plan, "--windows", windows, "--out", tmp_path / "out", "--jobs", 1]
+    assert windtunnel("calibrate", *command).code == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["calibration.jsonl"]
+    measured = (tmp_path / "out" / "calibration.jsonl").read_bytes()
+    ran = windtunnel("sweep", *command, "--scheduler", "edf")
+    assert ran.code == 0, ran.said
+    assert set(read_runs(tmp_path / "out")["scheduler"]) == {"fcfs-chunked", "sjf-pred", "edf", "random"}
+    assert (tmp_path / "out" / "calibration.jsonl").read_bytes() == measured
+    other = windtunnel("sweep", *command)
+    assert other.code == 2
+    assert "another plan; changed: schedulers" in other.said
+    assert windtunnel("calibrate", *command).code == 0
+
+
+def test_a_frozen_plan_runs_again_as_it_lies(swept, windtunnel, windows, tmp_path):
+    """It names the windows as seen from its own folder, and no path from the root."""
+    text = (swept / "plan.toml").read_text()
+    assert f"windows = {json.dumps(os.path.relpath(windows, swept))}" in text
+    assert str(windows) not in text + (swept / "plan.json").read_text()
+    again = windtunnel("sweep", swept / "plan.toml", "--out", tmp_path / "again", "--jobs", 2)
+    assert again.code == 0, again.said
+    assert shards(tmp_path / "again") == shards(swept)
+
+
+def test_windows_on_another_root_are_left_to_the_command_line(tmp_path):
+    from sim.sweep import seen_from
+
+    assert seen_from(tmp_path / "out", "/elsewhere/windows") == ""
+    assert seen_from(tmp_path / "out", str(tmp_path / "windows")) == "../windows"
+
+
+def test_a_cluster_policy_by_default_is_said(windtunnel, windows, plan, tmp_path):
+    spread = "cluster policy: round-robin (default)"
+    assert "cluster policy" not in windtunnel("plan", "show", plan).out
+    plan.write_text(
+        plan.read_text().replace("budget_max", "engines = 2\nbudget_max").replace("[0.7, 1.1]", "[1.1]")
+    )
+    shown = windtunnel("plan", "show", plan)
+    assert f"# {spread}\n" in shown.out
+    ran = windtunnel("sweep", plan, "--windows", windows, "--out", tmp_path / "out", "--jobs", 1)
+    assert ran.code == 0, ran.said
+    assert f"{spread}\n" in ran.said
+    plan.write_text(plan.read_text().replace('"sjf-pred"', '"sjf-pred+round-robin"'))
+    assert f"# {spread} for fcfs-chunked, random\n" in windtunnel("plan", "show", plan).out
 
 
 def test_real_azure_windows_end_to_end(windtunnel, traces_dir, plan, tmp_path):
