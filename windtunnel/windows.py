@@ -22,6 +22,13 @@ FAMILIES = ("azure2023", "azure2024", "burstgpt", "bailian", "mooncake", "own")
 SUFFIXES = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".json", ".json.gz")
 POOL = {"burstgpt_surrogate": 14.0, "bailian_surrogate": 1.5}
 """Rows generated for each row wanted, so that strata can be filled; 4 elsewhere."""
+NAMES = ("window", "trace", "label", "split", "stratum")
+TITLES = (*NAMES, "from row", "rows", "span s", "req/s", "work", "kappa 1 s", "in p99", "output")
+BY_WORTH = (
+    *("window", "label", "split", "rows", "span s", "req/s", "work", "kappa 1 s"),
+    *("stratum", "in p99", "output", "from row", "trace"),
+)
+"""Which columns of `windows list` stay where there is no room for all."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Folder = Annotated[Path, typer.Argument(help="Folder that holds manifest.jsonl and windows/.")]
@@ -99,27 +106,47 @@ def list_windows(folder: Folder, as_json: AsJson = False) -> None:
         plain = [vars(line) for line in lines]
         typer.echo(json.dumps({"folder": str(folder), "manifest_sha256": digest, "windows": plain}))
         return
+    screen = console()
+    screen.print(table_for(lines, screen.width))
+    screen.print(f"{counted_windows(len(lines))}, manifest {digest[:12]}: {spread(lines)}", markup=False)
+    screen.print("work: engine seconds a second at the reference prices; output: its share of all tokens.")
+
+
+def table_for(lines: "Iterable[ManifestLine]", width: int) -> Any:
+    """The table of windows for a terminal so wide: a narrow one gets fewer columns, never cut names."""
     from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table("window", "trace", "label", "split", "stratum", box=SIMPLE)
-    for title in ("from row", "rows", "span s", "req/s", "work", "kappa 1 s", "in p99", "output"):
-        table.add_column(title, justify="right")
-    for line in sorted(lines, key=lambda line: (line.source, line.kind, line.trace, line.first_row)):
-        found = line.descriptors
-        described = (
-            number(found.get("requests_per_s"), ".2f"),
-            number(found.get("work_per_s"), ".2f"),
-            number(found.get("kappa_1s"), ".3f"),
-            number(found.get("prompt_p99_tokens"), ",.0f"),
-            number(found.get("output_share"), ".0%"),
-        )
-        names = (line.id, line.trace, line.label, line.split, line.stratum)
-        table.add_row(*names, f"{line.first_row:,}", f"{line.rows:,}", f"{line.span_s:,.0f}", *described)
-    screen = console()
-    screen.print(table)
-    screen.print(f"{len(lines)} windows, manifest {digest[:12]}: {spread(lines)}", markup=False)
-    screen.print("work: engine seconds a second at the reference prices; output: its share of all tokens.")
+    ordered = sorted(lines, key=lambda line: (line.source, line.kind, line.trace, line.first_row))
+    rows = [cells(line) for line in ordered]
+    sizes = {title: max([len(title), *(len(row[title]) for row in rows)]) for title in TITLES}
+    shown: set[str] = set()
+    for title in BY_WORTH:
+        if title != "window" and sum(sizes[one] + 2 for one in {*shown, title}) > width:
+            break
+        shown.add(title)
+    table = Table(box=SIMPLE, pad_edge=False, collapse_padding=True)
+    titles = [title for title in TITLES if title in shown]
+    for title in titles:
+        table.add_column(title, justify="left" if title in NAMES else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[title] for title in titles))
+    return table
+
+
+def cells(line: "ManifestLine") -> dict[str, str]:
+    """What the table says of one window, by title, in the order of the titles."""
+    found = line.descriptors
+    told = (
+        *(line.id, line.trace, line.label, line.split, line.stratum),
+        *(f"{line.first_row:,}", f"{line.rows:,}", f"{line.span_s:,.0f}"),
+        number(found.get("requests_per_s"), ".2f"),
+        number(found.get("work_per_s"), ".2f"),
+        number(found.get("kappa_1s"), ".3f"),
+        number(found.get("prompt_p99_tokens"), ",.0f"),
+        number(found.get("output_share"), ".0%"),
+    )
+    return dict(zip(TITLES, told, strict=True))
 
 
 @app.command(epilog="Example: windtunnel windows verify windows --from traces/azure")
@@ -301,8 +328,8 @@ def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
     labels = ", ".join(sorted({line.label for line in lines}))
     already = f", {len(lines) - frozen.written} there already" if frozen.written < len(lines) else ""
     screen.print(
-        f"[bold]{len(lines)} {lines[0].kind} windows of {lines[0].source}[/bold] ({labels}): "
-        f"{spread(lines)}{already}",
+        f"[bold]{counted_windows(len(lines), lines[0].kind)} of {lines[0].source}[/bold] "
+        f"({labels}): {spread(lines)}{already}",
         highlight=False,
     )
     rejected = ", ".join(f"{reason} {number:,}" for reason, number in choice.rejected.items()) or "none"
@@ -316,10 +343,21 @@ def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
     if empty:
         screen.print(f"strata without a window: {', '.join(empty)}", markup=False)
     if len(lines) < choice.asked:
-        screen.print(f"{choice.asked} were asked for; there are no more.", markup=False)
+        shorter = shorter_kinds(lines[0].kind)
+        hint = f" Shorter windows are more: --kind {' or '.join(shorter)}." if shorter else ""
+        screen.print(f"{choice.asked} were asked for; there are no more.{hint}", markup=False)
     screen.print(
-        f"{frozen.folder}: {frozen.total} windows, manifest {frozen.manifest_sha256[:12]}", markup=False
+        f"{frozen.folder}: {counted_windows(frozen.total)}, manifest {frozen.manifest_sha256[:12]}",
+        markup=False,
     )
+
+
+def shorter_kinds(kind: str) -> list[str]:
+    """Return the kinds of window with fewer rows, the longest first."""
+    from loadgen.candidate import KINDS
+
+    rows = {name: known.rows for name, known in KINDS.items() if known.rows < KINDS[kind].rows}
+    return sorted(rows, key=lambda name: -rows[name])
 
 
 def tell_verdicts(verdicts: "Iterable[Verdict]", counted: Mapping[str, int]) -> None:
@@ -344,6 +382,10 @@ def spread(lines: "Iterable[ManifestLine]") -> str:
         f"{number_of} {f'{source} ' if several else ''}{split}"
         for (source, split), number_of in sorted(counted.items())
     )
+
+
+def counted_windows(total: int, kind: str = "") -> str:
+    return " ".join([str(total), *kind.split(), "window" if total == 1 else "windows"])
 
 
 def number(value: float | None, style: str) -> str:

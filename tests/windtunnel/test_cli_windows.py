@@ -1,16 +1,18 @@
 """``windtunnel windows``: freeze, list, verify, and what they say when they can't."""
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from loadgen.manifest import read_manifest
 from loadgen.window import read_window, window_path
 from windtunnel.cli import app
-from windtunnel.windows import files_of, named_columns, without_failed
+from windtunnel.windows import files_of, named_columns, table_for, without_failed
 
 
 def run(*words):
@@ -70,6 +72,27 @@ def test_the_words_say_the_same(tmp_path):
     assert "5 windows, manifest" in listed.stdout
     assert all(line.id in listed.stdout for line in read_manifest(folder))
     assert "equal 5" in run("verify", folder, "--from", file).stdout
+
+
+@pytest.mark.parametrize("width", [80, 118, 200])
+def test_names_stay_whole_in_any_terminal(tmp_path, width):
+    folder, _ = frozen(tmp_path)
+    screen = Console(width=width, record=True, file=StringIO())
+    screen.print(table_for(read_manifest(folder), screen.width))
+    text = screen.export_text()
+    assert all(line.id in text for line in read_manifest(folder))
+    assert len(text.strip().splitlines()) == 2 + 5
+    assert "…" not in text
+    assert ("trace" in text) == (width == 200)
+    assert "split" in text
+
+
+def test_one_window_is_no_windows_and_a_shorter_kind_is_proposed(tmp_path):
+    file, folder = own_file(tmp_path / "mine.csv", rows=1300), tmp_path / "windows"
+    said = run("freeze", "--source", "own", "--from", file, "--out", folder).stdout
+    assert "1 main window of own" in said
+    assert "there are no more. Shorter windows are more: --kind short or published." in said
+    assert "1 window, manifest" in run("list", folder).stdout
 
 
 def test_names_of_columns_are_the_users_and_verify_remembers_them(tmp_path):
