@@ -21,7 +21,7 @@ PARTS = {
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
     "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),
-    "results": ("windtunnel.ranks:results_app", "Verify and export result tables."),
+    "results": ("windtunnel.ranks:results_app", "Verify result tables."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""

@@ -47,6 +47,7 @@ def demo(
         show(found)
         typer.echo(f"\n{swept.total} runs, {swept.stored_now} of them now, in {took_s:.0f} s.")
         typer.echo(f"Windows: {windows}\nResults: {results}\nReport: {report}")
+        typer.echo(f"Next: windtunnel rank {results}")
     if swept.failures:
         raise typer.Exit(1)
 
