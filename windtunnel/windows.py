@@ -346,10 +346,8 @@ def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
         shorter = shorter_kinds(lines[0].kind)
         hint = f" Shorter windows are more: --kind {' or '.join(shorter)}." if shorter else ""
         screen.print(f"{choice.asked} were asked for; there are no more.{hint}", markup=False)
-    screen.print(
-        f"{frozen.folder}: {counted_windows(frozen.total)}, manifest {frozen.manifest_sha256[:12]}",
-        markup=False,
-    )
+    digest = frozen.manifest_sha256[:12]
+    screen.print(f"{frozen.folder}: {counted_windows(frozen.total)}, manifest {digest}", markup=False)
 
 
 def shorter_kinds(kind: str) -> list[str]:
