@@ -160,7 +160,10 @@ def heat(of: Findings) -> Heat:
             kind = "same" if i == j else "none" if np.isnan(tau) else "up" if tau >= 0 else "down"
             what = "noise ceiling (halves) of" if i == j else "tau between"
             pair = f"{source_a} {region_a}" + ("" if i == j else f" and {source_b} {region_b}")
-            text = "–" if np.isnan(tau) else f"{tau:.1f}".replace("-0.0", "0.0")
+            blank = np.isnan(tau) or (
+                i == j and tau <= 0
+            )  # no ceiling: the order doesn't hold against itself
+            text = "–" if blank else f"{tau:.1f}".replace("-0.0", "0.0")
             opacity = 0.0 if np.isnan(tau) else round(0.06 + 0.64 * abs(tau), 2)
             title = f"{what} {pair}: {tau:.2f}"
             cells.append(Cell(left + j * size, top + i * size, tau, text, kind, opacity, title))
@@ -186,7 +189,7 @@ def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
         ends = (one.gap_low, one.gap_high) if not np.isnan(one.gap_low) else (one.gap, one.gap)
         says = f"gap {one.gap:.2f} ({one.gap_low:.2f} to {one.gap_high:.2f}), {one.verdict}"
         text = f"rho {one.a[1]}: {one.a[0]} – {one.b[0]}"
-        beside = (f"{one.ceiling:.2f}", f"{one.cross:.2f}".replace("-", "−"))
+        beside = (f"{one.ceiling:.2f}" if one.ceiling > 0 else "–", f"{one.cross:.2f}".replace("-", "−"))
         place_y = 34 + place * step
         bars.append(Bar(place_y, text, x.at(one.gap), x.at(ends[0]), x.at(ends[1]), kind, says, beside))
     apart = 0.25 if high - low < 1.6 else 0.5

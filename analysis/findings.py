@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.controls import Check, check_controls
 from analysis.flags import Flag, find_flags, pressure_table, uneven_pairs
 from analysis.metrics import natural
-from analysis.portability import Agreement, agree, split_half, tau_matrix
+from analysis.portability import Agreement, agree, corrected, split_half, tau_matrix
 from analysis.ranks import Ranking, holm, rank
 from analysis.scores import Scores, Study, every_score, scores, study
 
@@ -32,7 +32,7 @@ class Findings(NamedTuple):
     across_metrics: tuple[Agreement, ...]  # same source and region, primary against another
     p_sources: dict[
         tuple[Key, Key], float
-    ]  # permutation p of the primary's source comparisons, Holm over them
+    ]  # permutation p of source comparisons, Holm over those by one metric
     matrix_of: tuple[tuple[str, str], ...]  # (source, region) a row of ``matrix``
     matrix: Floats  # tau-b under the primary metric, ceilings on the diagonal
     checks: tuple[Check, ...]
@@ -61,7 +61,8 @@ def find(folder: Path, primary: str = "") -> Findings:
         for region in of.regions
         for a, b in combinations(of.sources, 2)
     )
-    planned = [one for one in sources if one.a[2] == of.primary]
+    p_sources = _corrected_p(sources, of.metrics)
+    sources = tuple(corrected(one, p_sources[one.a, one.b]) for one in sources)
     pressure = pressure_table(of)
     matrix_of = tuple((source, region) for source in of.sources for region in of.regions)
     return Findings(
@@ -82,13 +83,7 @@ def find(folder: Path, primary: str = "") -> Findings:
             for column in of.metrics
             if column != of.primary
         ),
-        p_sources=dict(
-            zip(
-                [(one.a, one.b) for one in planned],
-                [float(p) for p in holm(np.asarray([one.p_same for one in planned], np.float64))],
-                strict=True,
-            )
-        ),
+        p_sources=p_sources,
         matrix_of=matrix_of,
         matrix=tau_matrix([cells[source, region, of.primary] for source, region in matrix_of]),
         checks=check_controls(of),
@@ -96,6 +91,16 @@ def find(folder: Path, primary: str = "") -> Findings:
         pressure=pressure,
         uneven=uneven_pairs(pressure),
     )
+
+
+def _corrected_p(sources: tuple[Agreement, ...], metrics: tuple[str, ...]) -> dict[tuple[Key, Key], float]:
+    """Return Holm-adjusted permutation p-values; comparisons by one metric are a family."""
+    found: dict[tuple[Key, Key], float] = {}
+    for column in metrics:
+        family = [one for one in sources if one.a[2] == column]
+        adjusted = holm(np.asarray([one.p_same for one in family], np.float64))
+        found |= {(one.a, one.b): float(p) for one, p in zip(family, adjusted, strict=True)}
+    return found
 
 
 def top_set(ranking: Ranking) -> tuple[str, ...]:
@@ -107,6 +112,12 @@ def control_mean(of: Findings, key: Key, control: str) -> float:
     """Return a control's mean in one condition, in the metric's unit; NaN where undefined."""
     cell = scores(of.study, *key, (control,))
     return float(natural(cell.means[0], key[2])) if cell.schedulers and cell.windows else float("nan")
+
+
+def place_comparisons(of: Findings) -> tuple[Agreement, ...]:
+    """Return comparisons by the primary metric, between sources and between regions, that can be counted."""
+    primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
+    return tuple(one for one in (*primary, *of.across_regions) if of.comparable(one))
 
 
 def best_changes(of: Findings, agreements: tuple[Agreement, ...]) -> tuple[list[Agreement], list[Agreement]]:
@@ -150,6 +161,8 @@ def as_json(of: Findings) -> dict[str, Any]:
             "regions": [_agreement(of, one) for one in of.across_regions],
             "metrics": [_agreement(of, one) for one in of.across_metrics],
         },
+        "runs": {"stored": int(of.study.runs["run_id"].nunique()), "expected": of.study.expected or None},
+        "incomplete": bool(of.study.incomplete),
         "controls_checked": [check._asdict() for check in of.checks],
         "flags": [flag._asdict() for flag in of.flags],
     }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.ranks import LEVEL, T_WINDOWS, Ranking, tau_b
+from analysis.ranks import LEVEL, Ranking, least_p, tau_b
 from analysis.scores import Scores, Study
 
 PRESSURE_LIMIT = 0.10
@@ -179,7 +179,7 @@ def _few_windows(of: Study, cells: Cells, rankings: Rankings) -> list[Flag]:
     for source, count in least.items():
         if count < WINDOWS_WANTED:
             says = f"{count} windows: {WINDOWS_WANTED} or more are advised, small differences stay undecided"
-            if count < T_WINDOWS and 0.5**count * max(1, len(of.schedulers) - 1) > LEVEL:
+            if least_p(count, len(of.schedulers) - 1) > LEVEL:
                 says += "; so few that no scheduler can be shown worse than the best"
             flags.append(Flag("few windows", source, says))
     for (source, region, column), ranking in rankings.items():

@@ -22,12 +22,17 @@ Signs = npt.NDArray[np.int8]
 SPLITS = 500
 SUBSAMPLES = 100
 SUBSPLITS = 20
-PERMUTATIONS = 999
+PERMUTATIONS = 9999
+"""So many that the least p, corrected over some hundreds of comparisons, can be below 5 %."""
+
 LEAST_WINDOWS = 8
 """With fewer windows in a condition the gap gets no interval."""
 
 GAP_MARGIN = 0.2
-"""A gap whose interval ends below this is "order held"; at k = 5 one swapped pair moves tau by 0.2."""
+"""A gap whose interval ends below this is "order held", and none below it is "order differs".
+
+At k = 5 one swapped pair moves tau by 0.2.
+"""
 
 DIFFERS, HELD, UNDECIDED = "order differs", "order held", "undecided"
 
@@ -99,8 +104,13 @@ def agree(a: Scores, b: Scores) -> Agreement:
         gap_low=low,
         gap_high=high,
         p_same=_permutation_p(ya, yb, shared),
-        verdict=_verdict(low, high),
+        verdict=_verdict(gap, low, high),
     )
+
+
+def corrected(one: Agreement, p: float) -> Agreement:
+    """Return a comparison that differs only if its corrected permutation ``p`` says so too."""
+    return one._replace(verdict=UNDECIDED) if one.verdict == DIFFERS and not p <= LEVEL else one
 
 
 def split_half(of: Scores) -> float:
@@ -126,12 +136,12 @@ def tau_matrix(conditions: list[Scores]) -> Floats:
     return matrix
 
 
-def _verdict(low: float, high: float) -> str:
+def _verdict(gap: float, low: float, high: float) -> str:
     if np.isnan(low):
         return UNDECIDED
     if high < GAP_MARGIN:
         return HELD
-    return DIFFERS if low > 0 else UNDECIDED
+    return DIFFERS if low > 0 and gap >= GAP_MARGIN else UNDECIDED
 
 
 def _rows(of: Scores, names: list[str]) -> Floats:
@@ -230,29 +240,44 @@ def _gap_interval(ya: Floats, yb: Floats, shared: bool, gap: float) -> tuple[flo
 
 
 def _permutation_p(ya: Floats, yb: Floats, shared: bool) -> float:
-    """Return p that labels don't matter: small if the observed tau is below those after shuffling labels.
+    """Return p that labels don't matter: small if the rankings agree less than after shuffling labels.
 
     Values are first replaced by within-window ranks so that a difference in scale doesn't decide. Labels are
-    shuffled over windows, or swapped inside each window where both conditions share it.
+    shuffled over windows, or swapped inside each window where both conditions share it. The statistic is the
+    covariance of the two mean rankings, not their tau: tau forgets sizes, and two halves of a mixture of
+    opposite orders are opposite too, so that by tau a full reversal would be as usual as any shuffle.
     """
     ra, rb = -rank_vector(ya.T), -rank_vector(yb.T)
-    na, nb = len(ra), len(rb)
-    rng = np.random.default_rng([na, nb, 11])
-    if shared:
-        swap = rng.integers(0, 2, (PERMUTATIONS, na)).astype(np.float64)
-        first = (swap @ ra + (1 - swap) @ rb) / na
-        second = (swap @ rb + (1 - swap) @ ra) / na
-    else:
-        pooled = np.concatenate([ra, rb])
-        order = np.argsort(rng.random((PERMUTATIONS, na + nb)), axis=-1)
-        chosen = np.zeros((PERMUTATIONS, na + nb))
-        np.put_along_axis(chosen, order[:, :na], 1.0, axis=-1)
-        first, second = chosen @ pooled / na, (1 - chosen) @ pooled / nb
     observed = float(tau_b(ra.mean(axis=0), rb.mean(axis=0)))
-    shuffled = tau_b(first, second)
     if np.isnan(observed):
         return float("nan")
-    return float((1 + (shuffled <= observed + 1e-12).sum()) / (1 + PERMUTATIONS))
+    na, nb = len(ra), len(rb)
+    chosen = _shuffles(na, nb, shared)
+    if shared:
+        first, second = (chosen @ ra + (1 - chosen) @ rb) / na, (chosen @ rb + (1 - chosen) @ ra) / na
+    else:
+        pooled = np.concatenate([ra, rb])
+        first, second = chosen @ pooled / na, (1 - chosen) @ pooled / nb
+    found = _covariance(ra.mean(axis=0), rb.mean(axis=0))
+    reached = (_covariance(first, second) <= found + 1e-9).sum()
+    return float((1 + reached) / (1 + PERMUTATIONS))
+
+
+@lru_cache(maxsize=8)
+def _shuffles(na: int, nb: int, shared: bool) -> Floats:
+    """Return which windows go to the first side: (permutations, na + nb), or (permutations, na) of swaps."""
+    rng = np.random.default_rng([na, nb, 11])
+    if shared:
+        return rng.integers(0, 2, (PERMUTATIONS, na)).astype(np.float64)
+    order = np.argsort(rng.random((PERMUTATIONS, na + nb)), axis=-1)
+    chosen = np.zeros((PERMUTATIONS, na + nb))
+    np.put_along_axis(chosen, order[:, :na], 1.0, axis=-1)
+    return chosen
+
+
+def _covariance(a: Floats, b: Floats) -> Floats:
+    left, right = a - a.mean(axis=-1, keepdims=True), b - b.mean(axis=-1, keepdims=True)
+    return np.asarray((left * right).mean(axis=-1), np.float64)
 
 
 def _mean(values: Floats) -> float:

@@ -26,6 +26,9 @@ LEVEL = 0.05
 TIE = 1e-9
 """Means this close, relatively, are tied."""
 
+EXACT_WINDOWS, FLIPS = 12, 9999
+"""Up to so many windows every pattern of signs is tried, beyond that so many random ones."""
+
 T_WINDOWS = 30
 """With as many windows the paired test is Student's t, with fewer a sign-flip permutation."""
 
@@ -55,7 +58,14 @@ class Ranking(NamedTuple):
     margin: float
     informative: bool
     window_rank_tau: float  # agreement with the order by mean within-window rank; < 0.9: few windows dominate
-    detectable: float  # paired difference found with power 0.8 at 5 %, median over schedulers
+    detectable: float  # true difference shown beyond the margin with power 0.8, median over schedulers
+    least_p: float = 1.0  # least adjusted p that the test can give with so many windows
+    windows_needed: int = 0  # with which one scheduler could be shown worse at all
+
+    @property
+    def testable(self) -> bool:
+        """Whether any scheduler could be shown worse than the best, however far behind it is."""
+        return self.least_p <= LEVEL
 
 
 def rank(of: Scores) -> Ranking:
@@ -96,8 +106,31 @@ def rank(of: Scores) -> Ranking:
         margin=of.margin,
         informative=of.informative,
         window_rank_tau=float(tau_b(means, -within)),
-        detectable=float(np.median(spread) * 2.80 / np.sqrt(windows)),
+        detectable=_detectable(float(np.median(spread)), windows, count - 1, of.margin),
+        least_p=least_p(windows, count - 1),
+        windows_needed=next(n for n in range(2, T_WINDOWS + 1) if least_p(n, count - 1) <= LEVEL),
     )
+
+
+def least_p(windows: int, comparisons: int) -> float:
+    """Return the least Holm-adjusted p of the top-set test: by sign flips comparisons / 2^windows."""
+    if windows >= T_WINDOWS:
+        return 0.0
+    if windows < 2:
+        return 1.0
+    return min(1.0, max(1, comparisons) * (2.0**-windows if windows <= EXACT_WINDOWS else 1 / (1 + FLIPS)))
+
+
+def _detectable(spread: float, windows: int, comparisons: int, margin: float) -> float:
+    """Return the true difference to the best that the top-set test finds with power 0.8; NaN if none can be.
+
+    The first step of Holm, which every scheduler may have to pass, needs p <= 5 % / comparisons that the
+    difference is beyond the margin. With few windows Student's quantiles stand for those of sign flips.
+    """
+    if windows < 2 or least_p(windows, comparisons) > LEVEL:
+        return float("nan")
+    reach = stats.t.isf(LEVEL / max(1, comparisons), windows - 1) + stats.t.isf(0.2, windows - 1)
+    return float(margin + reach * spread / np.sqrt(windows))
 
 
 def bootstrap_means(of: Scores, draws: int = DRAWS) -> Floats:
@@ -185,8 +218,8 @@ def holm(p: Floats) -> Floats:
 
 
 def _flips(n: int) -> tuple[Floats, bool]:
-    """Return sign patterns (patterns, n), and whether they are all there are (n <= 12)."""
-    if n <= 12:
+    """Return sign patterns (patterns, n), and whether they are all there are (12 windows or fewer)."""
+    if n <= EXACT_WINDOWS:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
         return np.where(bits == 1, -1.0, 1.0), True
-    return np.random.default_rng(n).choice([-1.0, 1.0], size=(9999, n)), False
+    return np.random.default_rng(n).choice([-1.0, 1.0], size=(FLIPS, n)), False

@@ -12,13 +12,25 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis.controls import BROKEN
 from analysis.figures import DASHES, curves, gaps, heat, series_of
-from analysis.findings import Findings, best_changes, find, top_set
+from analysis.findings import Findings, best_changes, find, place_comparisons, top_set
 from analysis.metrics import natural
 from analysis.scores import scores
-from analysis.words import margin_words, metric_words, pair_words, summary
+from analysis.words import (
+    CONTROLS_TITLE,
+    control_words,
+    margin_words,
+    metric_words,
+    pair_words,
+    summary,
+    untestable_words,
+)
 from loadgen.result import InputError
 
 TEMPLATES = Path(__file__).parent / "templates"
+SAME_FIRST = (
+    "A rank interval of 1-1 beside others in the top set is no contradiction: the order is stable, but the "
+    "difference is not shown to exceed the margin after correction."
+)
 PACKAGES = ("windtunnel", "numpy", "scipy", "pandas", "pyarrow", "numba", "jinja2")
 
 
@@ -54,9 +66,15 @@ def render(of: Findings, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    page.filters |= {"number": number, "interval": interval, "tau": tau, "tau_interval": tau_interval}
+    page.filters |= {
+        "ceiling": ceiling,
+        "number": number,
+        "interval": interval,
+        "tau": tau,
+        "tau_interval": tau_interval,
+    }
     primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
-    changed, beyond = best_changes(of, (*primary, *of.across_regions))
+    changed, beyond = best_changes(of, place_comparisons(of))
     return page.get_template("report.html.j2").render(
         study=of.study,
         findings=of,
@@ -74,6 +92,11 @@ def render(of: Findings, folder: Path) -> str:
         primary_sources=primary,
         rank_tables=[_rank_table(of, source) for source in of.study.sources],
         top_set=top_set,
+        compared=place_comparisons(of),
+        controls_title=CONTROLS_TITLE,
+        control_words=control_words(of),
+        untestable_words=untestable_words,
+        same_first=SAME_FIRST,
         changed=changed,
         beyond=beyond,
         control_rows=_control_rows(of),
@@ -96,6 +119,11 @@ def number(value: Any, digits: int = 3) -> str:
 def tau(value: float) -> str:
     """Return an agreement with two decimals, a dash where undefined."""
     return "–" if not np.isfinite(value) else f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def ceiling(value: float) -> str:
+    """Return a noise ceiling, a dash where there is none: an order that doesn't hold against itself."""
+    return tau(value if value > 0 else float("nan"))
 
 
 def interval(low: float, high: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis.completeness import expected_runs, incomplete_words
 from analysis.metrics import METRICS, SLO_SETS, orient, split_column
 from loadgen.result import InputError, read_runs
 
@@ -38,6 +39,12 @@ class Study(NamedTuple):
     controls: tuple[str, ...]  # reported, never ranked
     twins: dict[str, tuple[str, ...]]  # a ranked scheduler -> others that gave the same bytes
     primary: str  # column
+    expected: int = 0  # runs that the plan asks for, 0 if unknown
+
+    @property
+    def incomplete(self) -> str:
+        """Say "229 of 336 runs: incomplete", or "" for a sweep that ran all its plan (or whose plan is unknown)."""
+        return incomplete_words(int(self.runs["run_id"].nunique()), self.expected)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -111,6 +118,7 @@ def study(folder: Path, primary: str = "") -> Study:
         controls=tuple(sorted(runs.loc[runs["control"], "scheduler"].unique())),
         twins=twins,
         primary=column,
+        expected=expected_runs(Path(folder)),
     )
 
 

@@ -5,11 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.controls import BROKEN, UNKNOWN
-from analysis.findings import Findings, best_changes, top_set
+from analysis.controls import BROKEN, LEAST_RHO, UNKNOWN, beaten
+from analysis.findings import Findings, Key, best_changes, place_comparisons, top_set
 from analysis.metrics import METRICS, split_column
 from analysis.portability import DIFFERS, GAP_MARGIN, HELD, Agreement
-from analysis.ranks import LEVEL
+
+CONTROLS_TITLE = "Controls, checked by latency"
+"""Controls are checked by metrics of their own, not by the one that ranks."""
 
 GOOD, BAD, OPEN, NOTE = "holds", "does not hold", "open", "note"
 
@@ -47,15 +49,24 @@ def margin_words(column: str) -> str:
 def summary(of: Findings) -> tuple[Sentence, ...]:
     """Return the summary's sentences, the answer to "does the ranking hold?" first."""
     primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
-    return (
+    sentences = (
         _sources(of, primary),
         _winner(of),
         _agreement(of, "pressure", "regions", of.across_regions, _region_pair),
         _agreement(of, "metric", "metrics", of.across_metrics, _metric_pair),
-        _best(of, primary),
+        _best(of),
         _controls(of),
         _origin(of),
         _resolution(of),
+    )
+    doubts = [of.study.incomplete] if of.study.incomplete else []
+    if any(check.status == BROKEN for check in of.checks):
+        doubts.append("controls came out wrongly")
+    if not doubts:
+        return sentences
+    why = f" (Not claimed to hold: {'; '.join(doubts)}.)"
+    return tuple(
+        one._replace(stands=OPEN, text=one.text + why) if one.stands == GOOD else one for one in sentences
     )
 
 
@@ -80,14 +91,14 @@ def _sources(of: Findings, primary: Sequence[Agreement]) -> Sentence:
         return Sentence("Other traffic", OPEN, text)
     sentence = _agreement(of, "traffic", "sources", primary, pair_words)
     kept = [one for one in primary if of.comparable(one)]
-    sure = sum(of.p_sources[one.a, one.b] <= LEVEL for one in kept)
-    after = (
-        f" By a permutation test, {sure} of these differ at 5% after Holm's correction over all "
-        f"{len(primary)}."
+    before = (
+        f"After correction over all {len(primary)} comparisons (interval, margin and Holm's permutation p "
+        "must all say so): "
         if kept
         else ""
     )
-    return sentence._replace(about="Other traffic", text=sentence.text + after)
+    text = sentence.text if not before else before + sentence.text[0].lower() + sentence.text[1:]
+    return sentence._replace(text=text)
 
 
 def _agreement(
@@ -148,7 +159,8 @@ def _winner(of: Findings) -> Sentence:
     tops = [top_set(of.rankings[key]) for key in keys]
     counts = {name: sum(name in top for top in tops) for name in of.study.schedulers}
     firsts = {name: sum(of.rankings[key].rows[0].scheduler == name for key in keys) for name in counts}
-    best, *others = sorted(counts, key=lambda name: (-firsts[name], -counts[name], name))
+    places = {name: _mean_place(of, keys, name) for name in counts}
+    best, *others = sorted(counts, key=lambda name: (-firsts[name], *places[name], name))
     text = (
         f"By {words}, {best} has the best mean in {firsts[best]} of {len(keys)} cells where "
         "schedulers differ, and "
@@ -157,7 +169,8 @@ def _winner(of: Findings) -> Sentence:
     )
     if others:
         text += (
-            f" Next is {others[0]}: best mean in {firsts[others[0]]}, not shown worse in {counts[others[0]]}."
+            f" Next is {others[0]}: best mean in {firsts[others[0]]}, mean rank {places[others[0]][0]:.1f}, not "
+            f"shown worse in {counts[others[0]]}."
         )
     stands = GOOD if firsts[best] == counts[best] == len(keys) else NOTE
     if others and all(len(top) == len(of.rankings[key].rows) for top, key in zip(tops, keys, strict=True)):
@@ -169,8 +182,19 @@ def _winner(of: Findings) -> Sentence:
     return Sentence("Best scheduler", stands, text)
 
 
-def _best(of: Findings, primary: Sequence[Agreement]) -> Sentence:
-    agreements = tuple(one for one in (*primary, *of.across_regions) if of.comparable(one))
+def _mean_place(of: Findings, keys: Sequence[Key], name: str) -> tuple[float, float]:
+    """Return a scheduler's mean rank and its mean distance behind the best; last where it isn't ranked."""
+    ranks, behind = [], []
+    for key in keys:
+        rows = of.rankings[key].rows
+        row = next((row for row in rows if row.scheduler == name), None)
+        ranks.append(row.rank if row else len(rows) + 1)
+        behind.append(-row.difference if row else -min(row.difference for row in rows))
+    return float(np.mean(ranks)), float(np.mean(behind))
+
+
+def _best(of: Findings) -> Sentence:
+    agreements = place_comparisons(of)
     changed, beyond = best_changes(of, agreements)
     if not agreements:
         return Sentence("First place", OPEN, "No two cells can be compared for who comes first.")
@@ -182,7 +206,25 @@ def _best(of: Findings, primary: Sequence[Agreement]) -> Sentence:
     return Sentence("First place", BAD if beyond else (OPEN if changed else GOOD), text)
 
 
+def control_words(of: Findings) -> str:
+    """Return how many ranked schedulers each control beats by the ranked metric, and what beat the oracle."""
+    won = [f"{name} beats {count} of {ranked}" for name, count, ranked in beaten(of.study)]
+    text = (
+        f"By the ranked metric, {of.study.primary}, at rho {LEAST_RHO:g} and above, of the ranked schedulers "
+        f"{', '.join(won)}; no place is expected there."
+        if won
+        else ""
+    )
+    notes = [f"Note: {check.note}." for check in of.checks if check.note]
+    return " ".join([text, *notes] if text else notes)
+
+
 def _controls(of: Findings) -> Sentence:
+    sentence = _checked(of)
+    return sentence._replace(about=CONTROLS_TITLE, text=f"{sentence.text} {control_words(of)}".rstrip())
+
+
+def _checked(of: Findings) -> Sentence:
     lost = [check for check in of.checks if check.status == BROKEN]
     unknown = [check for check in of.checks if check.status == UNKNOWN]
     if lost:
@@ -223,19 +265,30 @@ def _origin(of: Findings) -> Sentence:
     return Sentence("Origin of traffic", NOTE, text)
 
 
+def untestable_words(windows: int, needed: int) -> str:
+    """Return why nobody can be shown worse than the best, and with how many windows one could be."""
+    return f"with {windows} windows nothing can be shown worse; at least {needed} are needed"
+
+
 def _resolution(of: Findings) -> Sentence:
-    found = [r.detectable for key, r in of.rankings.items() if key[2] == of.study.primary and r.informative]
-    windows = [r.windows for key, r in of.rankings.items() if key[2] == of.study.primary]
-    known = [value for value in found if np.isfinite(value)]
-    if not known:
-        return Sentence("Resolution", OPEN, "What difference could have been detected is unknown.")
-    typical, margin = float(np.median(known)), of.rankings[next(iter(of.rankings))].margin
+    rankings = [r for key, r in of.rankings.items() if key[2] == of.study.primary]
+    windows = [ranking.windows for ranking in rankings]
+    barred = [ranking for ranking in rankings if not ranking.testable and len(ranking.rows) > 1]
+    lost = ""
+    if barred:
+        words = untestable_words(min(r.windows for r in barred), max(r.windows_needed for r in barred))
+        lost = f"{words[0].upper()}{words[1:]} ({len(barred)} of {len(rankings)} cells)."
+    found = [r for r in rankings if r.informative and np.isfinite(r.detectable)]
+    if not found:
+        unknown = "What difference could have been detected is unknown."
+        return Sentence("Resolution", OPEN, lost or unknown)
+    typical, margin = float(np.median([ranking.detectable for ranking in found])), found[0].margin
+    spread = f"{min(windows)} to {max(windows)}" if min(windows) < max(windows) else f"{max(windows)}"
     text = (
-        f"With {min(windows)} to {max(windows)} windows a cell"
-        if min(windows) < max(windows)
-        else f"With {max(windows)} windows a cell"
-    ) + (
-        f", a difference to the best of about {typical:.3f} is found with power 0.8 (median over cells); the "
-        f"margin that matters is {margin:g}."
+        f"With {spread} windows a cell, a scheduler that truly trails the best by about {typical:.3f} is shown "
+        f"worse by more than the margin of {margin:g} with power 0.8 (median over cells, by the test of the "
+        "top set with its correction)."
     )
-    return Sentence("Resolution", GOOD if typical <= margin else OPEN, text)
+    # As before correction for the margin: what is found beyond it shouldn't exceed the margin itself.
+    stands = GOOD if typical <= 2 * margin and not barred else OPEN
+    return Sentence("Resolution", stands, f"{text} {lost}".rstrip())

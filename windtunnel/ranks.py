@@ -17,7 +17,9 @@ Metric = Annotated[
     str,
     typer.Option("--metric", help="Rank by this, e.g. attainment:S2 or ttft_p95_s; the plan's if unsaid."),
 ]
-Region = Annotated[str, typer.Option("--region", help="Show this region (0.95), or all.")]
+Region = Annotated[
+    str, typer.Option("--region", help="Show this region, or all; the one nearest 0.95 if unsaid.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 USUAL_REGION = 0.95
@@ -34,12 +36,14 @@ def results() -> None:
 def rank(folder: Results, metric: Metric = "", region: Region = "", as_json: AsJson = False) -> None:
     """Rank the schedulers of a sweep, with intervals and the noise ceiling beside agreement.
 
+    Without --region the table shows the region nearest rho 0.95.
+
     Example: windtunnel rank out/demo --metric attainment:S2 --region 0.95
     """
     from analysis.findings import as_json as plain_findings
     from analysis.findings import find
 
-    found = find(folder, metric)
+    found = find(_results_folder(folder), metric)
     regions = _regions(found, region)
     if as_json:
         typer.echo(json.dumps(_only(plain_findings(found), regions if region else None), allow_nan=False))
@@ -51,15 +55,25 @@ def show(found: "Findings", regions: tuple[str, ...] = ()) -> None:
     """Print findings as tables: first places, one ranking a source and region, the summary, controls."""
     from rich.markup import escape
 
+    from analysis.report import SAME_FIRST
     from analysis.words import metric_words, summary
 
     console = _console()
     of = found.study
+    shown = regions or _regions(found, "")
     console.print(f"\n[bold]Ranked by {metric_words(of.primary)}[/bold]")
+    _warn_of_missing(of.incomplete, console)
     console.print(_first_places(found))
-    for region in regions or _regions(found, ""):
+    if len(shown) < len(of.regions):
+        console.print(
+            f"Below: rho {', '.join(shown)} of {', '.join(of.regions)}; without --region the one nearest "
+            f"{USUAL_REGION:g} is shown, --region all shows every one.",
+            highlight=False,
+        )
+    for region in shown:
         for source in of.sources:
             console.print(_ranking(found, source, region))
+    console.print(SAME_FIRST, highlight=False)
     for sentence in summary(found):
         said = escape(f"({sentence.stands}): {sentence.text}")
         console.print(f"[bold]{sentence.about}[/bold] {said}", highlight=False)
@@ -82,34 +96,55 @@ def report(
     from analysis.findings import find
     from analysis.report import write_report
 
-    found = find(folder, metric)
-    path = write_report(folder, out or folder / "report.html", findings=found)
+    results_in = _results_folder(folder)
+    found = find(results_in, metric)
+    path = write_report(results_in, out or folder / "report.html", findings=found)
     lost = [check.control for check in broken(found.checks)]
     if as_json:
         answer = {"report": str(path), "bytes": path.stat().st_size, "broken_controls": lost}
+        answer["incomplete"] = found.study.incomplete or None
         typer.echo(json.dumps(answer))
         return
     typer.echo(f"Report: {path}")
+    _warn_of_missing(found.study.incomplete, _console())
     _warn_of_controls(found, _console())
 
 
 @results_app.command("verify", epilog="Example: windtunnel results verify out/demo")
 def verify(folder: Results, as_json: AsJson = False) -> None:
-    """Check that every result is whole, is what its key says, and breaks no law; exits 1 if not."""
+    """Check that every result is whole, is what its key says, and breaks no law; exits 1 if not.
+
+    A sweep in the middle is said to be incomplete and is no failure.
+    """
+    from analysis.completeness import expected_runs, incomplete_words
     from loadgen.result import done_ids
     from loadgen.result import verify as problems_of
 
+    folder = _results_folder(folder)
     problems = problems_of(folder)
+    stored = None if problems else len(done_ids(folder))
+    expected = expected_runs(folder) or None
+    missing = incomplete_words(stored, expected or 0) if stored is not None else ""
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "good": not problems, "problems": problems}))
+        answer = {"folder": str(folder), "good": not problems, "problems": problems}
+        counts = {"stored": stored, "expected": expected, "incomplete": bool(missing)}
+        typer.echo(json.dumps({**answer, **counts}))
     elif problems:
         for problem in problems:
             typer.echo(problem, err=True)
         typer.echo(f"{len(problems)} problems in {folder}.", err=True)
     else:
-        typer.echo(f"{len(done_ids(folder))} runs in {folder} are whole and keep every law.")
+        typer.echo(f"{stored} runs in {folder} are whole and keep every law.")
+        _warn_of_missing(missing, _console())
     if problems:
         raise typer.Exit(1)
+
+
+def _results_folder(folder: Path) -> Path:
+    """Return the folder itself, or its ``results`` if that is where the sweep lies (as in a demo's folder)."""
+    inner = folder / "results"
+    own = (folder / "plan.json").is_file() or (folder / "runs").is_dir()
+    return inner if not own and (inner / "plan.json").is_file() else folder
 
 
 def _regions(found: "Findings", wanted: str) -> tuple[str, ...]:
@@ -186,15 +221,18 @@ def _ranking(found: "Findings", source: str, region: str) -> "Table":
     from rich.table import Table
 
     from analysis.findings import control_mean
-    from analysis.report import interval, number
+    from analysis.report import ceiling, interval, number
+    from analysis.words import untestable_words
 
     of = found.study
     key = (source, region, of.primary)
     ranking = found.rankings[key]
-    ceiling = number(found.ceilings[key], 2)
+    testable = ranking.testable or len(ranking.rows) < 2
+    noise = ceiling(found.ceilings[key])
     table = Table(
-        title=f"{_labelled(found, source)}, rho {region}: {ranking.windows} windows, noise ceiling {ceiling}",
+        title=f"{_labelled(found, source)}, rho {region}: {ranking.windows} windows, noise ceiling {noise}",
         title_justify="left",
+        caption=None if testable else untestable_words(ranking.windows, ranking.windows_needed),
     )
     for name, side in (
         ("rank", "right"), ("95%", "right"), ("scheduler", "left"), ("mean", "right"), ("95%", "right"),
@@ -210,7 +248,7 @@ def _ranking(found: "Findings", source: str, region: str) -> "Table":
             interval(row.low, row.high),
             number(row.difference),
             interval(row.difference_low, row.difference_high),
-            "yes" if row.in_top else "",
+            ("yes" if row.in_top else "") if testable else "untestable",
         )
     for name, count in found.cells[key].left_out.items():
         table.add_row("-", "", escape(name), "", f"undefined in {count}", style="dim")
@@ -231,6 +269,15 @@ def _twins(found: "Findings", name: str) -> str:
     from rich.markup import escape
 
     return escape(" = ".join((name, *found.study.twins.get(name, ()))))
+
+
+def _warn_of_missing(incomplete: str, console: "Console") -> None:
+    """Print loudly that runs of the plan are missing, if any."""
+    from rich.panel import Panel
+
+    if incomplete:
+        text = f"{incomplete}. Run the same `windtunnel sweep` again for the rest."
+        console.print(Panel(text, title="INCOMPLETE SWEEP", border_style="red"))
 
 
 def _warn_of_controls(found: "Findings", console: "Console") -> None:

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.findings import as_json, find
-from analysis.portability import DIFFERS, HELD
+from analysis.portability import DIFFERS, HELD, corrected
+from analysis.report import render
 from analysis.scores import scores, study
 from analysis.words import BAD, GOOD, OPEN, summary
 from loadgen.result import InputError
@@ -165,3 +166,41 @@ def test_windows_too_few_to_show_anything_are_said(sweep):
     best = {one.about: one for one in summary(found)}["Best scheduler"]
     assert best.stands == OPEN
     assert "best mean in 1 of 1 cells" in best.text
+    untold = {one.about: one for one in summary(found)}["Resolution"]
+    assert untold.stands == OPEN
+    assert "With 6 windows nothing can be shown worse; at least 7 are needed" in untold.text
+
+
+def plan_for(folder, windows):
+    """Give a made-up sweep of two regions a plan and calibration for so many windows, 8 schedulers in all."""
+    plan = {"name": "made", "primary": "attainment:tier", "regions": [0.85, 0.95]}
+    plan |= {"schedulers": ["a", "b", "c", "d", "e"], "controls": ["x", "y", "z"]}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    lines = [json.dumps({"window_id": f"w-{number}"}) for number in range(windows)]
+    (folder / "calibration.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_an_incomplete_sweep_holds_nothing(sweep):
+    folder = sweep(step=0.2, **SMALL)
+    assert GOOD in {one.stands for one in summary(find(plan_for(folder, 20)))}
+    found = find(plan_for(folder, 21))
+    assert found.study.incomplete == "320 of 336 runs: incomplete"
+    assert GOOD not in {one.stands for one in summary(found)}
+    assert as_json(found)["runs"] == {"stored": 320, "expected": 336}
+    assert "320 of 336 runs: incomplete" in render(found, folder)
+
+
+def test_a_difference_needs_interval_margin_and_corrected_p(usual):
+    seen = find(usual).across_sources[0]._replace(verdict=DIFFERS)
+    assert corrected(seen, 0.05).verdict == DIFFERS
+    assert corrected(seen, 0.051).verdict == "undecided"
+    assert corrected(seen, float("nan")).verdict == "undecided"
+
+
+def test_ties_in_first_places_are_broken_by_mean_rank(sweep):
+    """edf and sarathi never come first; sarathi is in fewer top sets or as many, edf's mean rank is better."""
+    truth = dict.fromkeys(TWO, (0, 1, 3, 4, 9))
+    found = find(sweep(step=0.2, truth=truth, **SMALL))
+    best = {one.about: one for one in summary(found)}["Best scheduler"]
+    assert "Next is edf: best mean in 0, mean rank 2.0" in best.text

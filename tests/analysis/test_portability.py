@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.portability import DIFFERS, HELD, agree, split_half, tau_matrix
+from analysis.portability import DIFFERS, HELD, _verdict, agree, split_half, tau_matrix
 from analysis.scores import Scores
 
 NAMES = tuple("abcdefgh")
@@ -116,3 +116,16 @@ def test_matrix_holds_tau_and_ceilings():
     assert matrix[0, 0] == split_half(cells[0])
     wanted = stats.kendalltau(cells[0].means, cells[1].means).statistic
     assert matrix[0, 1] == matrix[1, 0] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_a_full_reversal_is_not_usual_among_shuffles():
+    """Two clean opposite orders: halves of their mixture are opposite too, and by tau alone p would be 1."""
+    clean = UP * 50
+    assert agree(drawn(clean, 10, 1), drawn(clean[::-1], 10, 2, source="t")).p_same <= 0.001
+
+
+def test_a_gap_below_the_margin_is_no_difference():
+    assert _verdict(0.19, 0.05, 0.33) == "undecided"
+    assert _verdict(0.20, 0.05, 0.35) == DIFFERS
+    assert _verdict(0.30, -0.01, 0.61) == "undecided"
+    assert _verdict(0.10, 0.05, 0.15) == HELD

@@ -135,3 +135,23 @@ def test_a_few_windows_that_dominate_are_noticed():
 def test_an_empty_condition_has_no_rows():
     assert rank(condition(np.zeros((0, 0)))).rows == ()
     assert rank(condition([[0.5, 0.4]])).rows[0].in_top
+
+
+def test_few_windows_can_show_nobody_worse():
+    """Four comparisons by sign flips: 4 / 2^6 is above 5 %, 4 / 2^7 isn't."""
+    few, enough = (rank(drawn([5.0, 4, 3, 2, 1], n, 1e-3)) for n in (6, 7))
+    assert (few.least_p, few.testable, few.windows_needed) == (4 / 64, False, 7)
+    assert all(row.in_top for row in few.rows)
+    assert np.isnan(few.detectable)
+    assert enough.testable
+    assert [row.in_top for row in enough.rows] == [True, False, False, False, False]
+    assert min(row.p_worse for row in enough.rows) == pytest.approx(enough.least_p)
+
+
+def test_a_detectable_difference_is_detected_four_times_in_five():
+    spread, windows = 0.05, 40
+    detectable = rank(drawn([0.5, 0.5], windows, spread)).detectable
+    shown = sum(
+        not rank(drawn([0.5 + detectable, 0.5], windows, spread, seed)).rows[1].in_top for seed in range(100)
+    )
+    assert 65 <= shown <= 95

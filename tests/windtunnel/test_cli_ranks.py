@@ -122,3 +122,20 @@ def test_help_imports_nothing_heavy():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_an_incomplete_sweep_is_said_by_every_command_and_is_no_failure(tmp_path):
+    """The sweep lies in `results` of the named folder, as a demo leaves it."""
+    outer = tmp_path / "demo"
+    folder = made.make_sweep(outer / "results", made.Made(("azure_surrogate",), (0.95,), 2))
+    plan = {"regions": [0.95], "schedulers": list("abcde"), "controls": list("xyz")}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    (folder / "calibration.jsonl").write_text("".join(f'{{"window_id": "{name}"}}\n' for name in "abc"))
+    for command in (("rank",), ("report",), ("results", "verify")):
+        answer = call(*command, outer)
+        assert answer.exit_code == 0, answer.output
+        assert "16 of 24 runs: incomplete" in answer.stdout
+    assert (outer / "report.html").is_file()
+    found = json.loads(call("results", "verify", outer, "--json").stdout)
+    assert (found["good"], found["stored"], found["expected"], found["incomplete"]) == (True, 16, 24, True)
+    assert "untestable" in call("rank", outer).stdout
