@@ -210,7 +210,8 @@ def _first_places(found: "Findings") -> "Table":
             ranking = found.rankings[source, region, of.primary]
             names = top_set(ranking)
             more = f" +{len(names) - 1}" if len(names) > 1 else ""
-            text = escape(f"{names[0]}{more}" if names else "-")
+            mark = "" if ranking.testable or len(names) < 2 else " untestable"
+            text = escape(f"{names[0]}{more}{mark}" if names else "-")
             cells.append(text if ranking.informative else f"[dim]{text}[/dim]")
         table.add_row(_labelled(found, source), *cells)
     return table

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from analysis.findings import find
-from analysis.report import interval, number, render, tau, write_report
+from analysis.report import ceiling, interval, number, render, tau, write_report
 from loadgen.result import InputError
 
 SMALL = {"sources": ("azure_surrogate", "burstgpt_surrogate"), "regions": (0.85, 1.1), "windows": 8}
@@ -145,3 +145,12 @@ def test_numbers_for_people():
     assert interval(0.5, 0.75) == "0.500 to 0.750"
     assert tau(-0.001) == "0.00"
     assert tau(float("nan")) == "–"
+    assert (ceiling(0.5), ceiling(0.0), ceiling(-0.2), ceiling(float("nan"))) == ("0.50", "–", "–", "–")
+
+
+def test_an_untestable_top_set_is_marked(sweep):
+    folder = sweep(sources=("azure_surrogate",), regions=(0.95,), windows=6)
+    text = render(find(folder), folder)
+    assert "with 6 windows nothing can be shown worse; at least 7 are needed" in text
+    assert "<td>untestable</td>" in text
+    assert "● 1 " not in text
