@@ -204,3 +204,9 @@ def test_ties_in_first_places_are_broken_by_mean_rank(sweep):
     found = find(sweep(step=0.2, truth=truth, **SMALL))
     best = {one.about: one for one in summary(found)}["Best scheduler"]
     assert "Next is edf: best mean in 0, mean rank 2.0" in best.text
+
+
+def test_findings_claim_no_difference_that_correction_takes_back(sweep, monkeypatch):
+    monkeypatch.setattr("analysis.findings.holm", np.ones_like)
+    found = find(sweep(step=0.2, truth={"burstgpt_surrogate": (4, 3, 2, 1, 0)}, **SMALL))
+    assert DIFFERS not in {one.verdict for one in found.across_sources}
