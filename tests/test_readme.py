@@ -71,7 +71,9 @@ def test_examples_run_as_printed(tmp_path):
         if example.name == "make":
             continue  # the next test
         if example.command:
-            matches(example, run(example.command, tmp_path))
+            ran = run(example.command, tmp_path)
+            matches(example, ran)
+            assert "CONTROLS CAME OUT WRONGLY" not in ran.stdout, f"{example.command}\n{ran.stdout}"
         else:
             (tmp_path / example.name).write_text(example.text)
 
