@@ -147,3 +147,14 @@ def test_the_loads_reach_from_idle_to_overload():
     ]
     assert kept[0] > 0.95
     assert kept[-1] < 0.5
+
+
+def test_all_but_declared_oracles_are_asked_about_the_truth(monkeypatch):
+    """No view shows the truth, so no honest plant can: the question itself is planted."""
+    monkeypatch.setattr(checks, "foreseen", lambda trial, requests: "peeks")
+    assert rules(EnginePolicy("planted")) == {"oracle"}
+    assert rules(EnginePolicy("planted", oracle=True, control=True)) == set()
+
+
+def test_constants_that_a_study_published_are_not_its_policys_fault():
+    assert rules(EnginePolicy("planted@published", order=by_bucket, dynamic=True)) == set()
