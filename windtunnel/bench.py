@@ -217,11 +217,14 @@ def show_field(
     from rich.console import Console
     from rich.table import Table
 
-    title = f"Microseconds of CPU a simulated request ({requests:,} requests, median of {runs})"
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    grid.add_column(f"x: times {REFERENCE}", no_wrap=True)
+    title = (
+        f"Microseconds of CPU a simulated request at rho {RHO} and at rho {OVERLOAD},\ntimes {REFERENCE} (x) "
+    )
+    title += f"and longest queue ({requests:,} requests, median of {runs})"
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    grid.add_column("policy", no_wrap=True)
     for rho in (RHO, OVERLOAD):
-        for heading in (f"rho {rho}", "x", "queue"):
+        for heading in (f"us {rho}", "x", "queue"):
             grid.add_column(heading, justify="right", no_wrap=True)
     for pair in sorted(zip(*told, strict=True), key=lambda pair: pair[1]["ratio"]):
         cells = [
