@@ -43,7 +43,8 @@ def test_controls_come_out_last_and_first(windtunnel, tmp_path):
         "lifo": "as expected",
         "random": "as expected",
     }
-    assert (places["oracle-srpt"]["place"], places["lifo"]["place"]) == ("first", "last")
+    expected = ("ahead of policies that know less", "last")
+    assert (places["oracle-srpt"]["place"], places["lifo"]["place"]) == expected
     ranked_names = {row["scheduler"] for ranking in told["rankings"] for row in ranking["rows"]}
     assert ranked_names == {"fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred"}, (
         "controls are not ranked"
