@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadgen.demand import Demand
-from loadgen.result import GAP_BINS, Facts, Totals
+from loadgen.result import FINISHED, GAP_BINS, Facts, Totals
 from schedulers.cost import ATTENTION, KV, RANK_S, step_s
 from schedulers.errors import PolicyError
 from schedulers.policy import Memo, Scheduler
@@ -261,7 +261,7 @@ def facts(demand: Demand, rig: Rig, setup: Setup) -> Facts:
         dispatched_s=plant.dispatched_s,
         started_s=plant.started_s,
         first_token_s=table.first_token_s,
-        finished_s=plant.finished_s,
+        finished_s=np.where(plant.outcome == FINISHED, plant.finished_s, np.nan),
         prompt_tokens=demand.prompt_tokens,
         output_tokens=table.generated_tokens,
         tier=demand.tier,

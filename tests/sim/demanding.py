@@ -30,6 +30,11 @@ def account(view: View, request: int, event: int, now_s: float) -> None:
             memo[tenant, 0] = least
 
 
+def at_once(view: View, engine: int, now_s: float) -> float:
+    """While somebody waits, each token may change the answer."""
+    return now_s if view.engines.waiting[engine] > 0 else inf
+
+
 FAIR = EnginePolicy(
     name="fair",
     order=poorest,
@@ -39,6 +44,7 @@ FAIR = EnginePolicy(
     memo=Memo(tenants=1),
     dynamic=True,
     rekey=True,
+    wake=at_once,  # each token moves the accounts, so another head may come up, and fit
     reads=("tenant",),
 )
 
@@ -103,11 +109,6 @@ def hopeful(view: View, request: int, now_s: float) -> float:
         tokens -= view.requests.generated_tokens[running]
     room = view.engines.blocks_total[engine] * view.engines.block_tokens[engine]
     return TAKE if tokens <= room or view.engines.running[engine] == 0 else WAIT
-
-
-def at_once(view: View, engine: int, now_s: float) -> float:
-    """While somebody waits, each token may change the answer."""
-    return now_s if view.engines.waiting[engine] > 0 else inf
 
 
 GUARD = EnginePolicy(name="guard", admit=hopeful, wake=at_once, scan="skip", reads=("targets", "forecast"))

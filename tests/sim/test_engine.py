@@ -70,6 +70,7 @@ def test_a_prompt_that_can_never_fit_is_rejected_at_arrival_with_the_reason():
     assert told.outcome.tolist() == [1, 0]
     assert told.reason.tolist() == [1, 0]
     assert np.isnan(told.started_s[0])
+    assert np.isnan(told.finished_s[0]), "it never finished, so it counts in no capacity"
     assert told.output_tokens.tolist() == [0, 1]  # cut where the engine's length ends
 
 

@@ -1,5 +1,7 @@
 """The invariants E1 to E8 of the engine, over drawn windows and every policy."""
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,13 @@ from sim.run import simulate
 from tests.sim.stage import cases, same, setup, traffic
 
 POLICIES = engine_names()
-DRAWN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+DRAWN = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize="CI"
+    in os.environ,  # there a red run must come from the change; new cases are drawn elsewhere
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 @pytest.mark.parametrize("name", POLICIES)
