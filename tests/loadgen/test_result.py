@@ -174,6 +174,13 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(InputError, match="can't write") as caught:
+        write_shard(tmp_path, "one", [run_row(KEY, facts(), TOTALS, {})])
+    assert "one.parquet" in caught.value.where
+
+
 def test_no_results_is_said(tmp_path):
     for read in (read_runs, verify):
         with pytest.raises(InputError, match="no results here"):
