@@ -18,15 +18,35 @@ from typing import Any
 
 from loadgen.guess import parse
 from loadgen.region import RHOS
+from loadgen.region import name as region_name
 from schedulers.errors import InputError
 
 KEEPS = ("sketch", "requests")
 """What a sweep keeps of a run: metrics and sketches only, or a row a request too."""
 
+TARGETS = ("ttft_s", "tpot_s", "e2e_s")
+"""A tier's targets; each may be infinite, which is no target."""
+
+SEED_MAX = 2**63 - 1
+"""Results hold the seed as a signed integer of 64 bits."""
+
+LIMITS = {
+    "engines": (1, 1 << 10),
+    "sequences_max": (1, 1 << 16),
+    "budget_max": (1, 1 << 20),
+    "block_tokens": (1, 1 << 16),
+    "blocks": (0, 1 << 24),
+    "model_tokens": (1, 1 << 24),
+}
+"""Least and most of a fleet's numbers: far beyond any fleet that exists, and still served from memory."""
+
+REGION_LIMITS = (0.001, 10.0)
+"""Least and most pressure of a region."""
+
 
 @dataclass(frozen=True)
 class Fleet:
-    """Engines and their limits; ``blocks`` 0 stands for what the profile's memory holds."""
+    """Engines and their limits, each within LIMITS; ``blocks`` 0 stands for what the profile's memory holds."""
 
     profile: str = "llama-3.1-8b/a100-80g"
     engines: int = 1
@@ -88,7 +108,7 @@ def read_plan(named: str, *, windows: Path | None = None, schedulers: Sequence[s
     path, text = _text(named)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, a number of 5,000 digits, deep nesting
         raise InputError(f"not a TOML file: {error}", where=path, fix="mend the line") from None
     plan = _plan(table, _Source(path, text))
     if windows is not None:
@@ -111,19 +131,30 @@ def plain(plan: Plan) -> dict[str, Any]:
     """Return a plan as JSON can hold it: lists for tuples, null for an infinite target."""
     table = json.loads(json.dumps(asdict(plan)))
     for tier in table["tiers"]:
-        tier["e2e_s"] = tier["e2e_s"] if isfinite(tier["e2e_s"]) else None
+        tier |= {key: tier[key] if isfinite(tier[key]) else None for key in TARGETS}
     return dict(table)
 
 
 def toml(plan: Plan) -> str:
     """Return the plan as the TOML file that reads back as an equal plan."""
     table = plain(plan)
-    parts = [f"{key} = {json.dumps(value)}" for key, value in table.items() if key not in ("fleet", "tiers")]
-    parts += ["", "[fleet]", *(f"{key} = {json.dumps(value)}" for key, value in table["fleet"].items())]
+    parts = [f"{key} = {_word(value)}" for key, value in table.items() if key not in ("fleet", "tiers")]
+    parts += ["", "[fleet]", *(f"{key} = {_word(value)}" for key, value in table["fleet"].items())]
     for tier in table["tiers"]:
-        known = {key: value for key, value in tier.items() if value is not None}
-        parts += ["", "[[tiers]]", *(f"{key} = {json.dumps(value)}" for key, value in known.items())]
+        if tier["e2e_s"] is None:
+            del tier["e2e_s"]  # the default
+        parts += ["", "[[tiers]]", *(f"{key} = {_word(value)}" for key, value in tier.items())]
     return "\n".join(parts) + "\n"
+
+
+def whereabouts(named: str, key: str) -> str:
+    """Return where ``key`` stands in the plan ``named``, as FILE:LINE; the file alone if it is not there."""
+    return _Source(*_text(named)).place(key)
+
+
+def _word(value: Any) -> str:
+    """Return a value of a plain plan as TOML writes it; unlike JSON, TOML takes no halves of a character."""
+    return "inf" if value is None else json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _text(named: str) -> tuple[str, str]:
@@ -150,8 +181,12 @@ class _Source:
 
     def error(self, what: str, key: str, fix: str) -> InputError:
         """Return an error at the line of ``key``, or at the file if the key is not there."""
+        return InputError(what, where=self.place(key), fix=fix)
+
+    def place(self, key: str) -> str:
+        """Return the file and the first line of ``key``, or the file if the key is not there."""
         lines = self.lines_with(key)
-        return InputError(what, where=f"{self.path}:{lines[0]}" if lines else self.path, fix=fix)
+        return f"{self.path}:{lines[0]}" if lines else self.path
 
     def lines_with(self, key: str) -> list[int]:
         """Return the numbers of the lines that begin with ``key``, from 1."""
@@ -178,12 +213,11 @@ def _plan(table: Mapping[str, Any], source: _Source) -> Plan:
     twice = sorted(set(plan.schedulers) & set(plan.controls))
     if twice:
         raise source.error(f"{', '.join(twice)} is both scheduler and control", "controls", "name it once")
-    if not all(0.0 < rho <= 10.0 for rho in plan.regions):
-        raise source.error("a region is a pressure between 0 and 10", "regions", f"the usual: {list(RHOS)}")
+    _check_regions(plan.regions, source)
     if plan.keep not in KEEPS:
         raise source.error(f"keep is {plan.keep!r}", "keep", f"use one of {', '.join(KEEPS)}")
-    if plan.seed < 0:
-        raise source.error("seed is negative", "seed", "use 0 or more")
+    if not 0 <= plan.seed <= SEED_MAX:
+        raise source.error(f"seed is not in 0 to {SEED_MAX:,}", "seed", f"use a number up to {SEED_MAX:,}")
     try:
         parse(plan.forecast)
     except InputError as error:
@@ -191,14 +225,26 @@ def _plan(table: Mapping[str, Any], source: _Source) -> Plan:
     return plan
 
 
+def _check_regions(regions: Sequence[float], source: _Source) -> None:
+    low, high = REGION_LIMITS
+    if not all(low <= rho <= high for rho in regions):
+        what = f"a region is a pressure between {low:g} and {high:g}"
+        raise source.error(what, "regions", f"the usual: {list(RHOS)}")
+    names = [region_name(rho) for rho in regions]
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise source.error(
+            f"two regions are called {twice}", "regions", "name one of them; 6 digits tell regions apart"
+        )
+
+
 def _fleet(table: Any, source: _Source) -> Fleet:
     if not isinstance(table, dict):
         raise source.error("fleet is not a table", "fleet", "write [fleet] and its keys below")
     fleet = Fleet(**_values(table, Fleet, "fleet", source))
-    for field in fields(Fleet)[1:]:
-        least = 0 if field.name == "blocks" else 1
-        if getattr(fleet, field.name) < least:
-            raise source.error(f"{field.name} is below {least}", field.name, f"use {least} or more")
+    for key, (least, most) in LIMITS.items():
+        if not least <= getattr(fleet, key) <= most:
+            raise source.error(f"{key} is not in {least} to {most:,}", key, f"use a number up to {most:,}")
     return fleet
 
 
@@ -220,9 +266,11 @@ def _tiers(listed: Any, source: _Source) -> tuple[TierSpec, ...]:
 
 def _tier(table: Mapping[str, Any], source: _Source) -> TierSpec:
     tier = TierSpec(**_values(table, TierSpec, "tier", source))
-    for name in ("ttft_s", "tpot_s", "e2e_s", "weight"):
-        if not getattr(tier, name) > 0.0:
-            raise source.error(f"{name} of tier {tier.name} is not above 0", name, "use a number above 0")
+    for key in (*TARGETS, "weight"):
+        if not getattr(tier, key) > 0.0:
+            raise source.error(f"{key} of tier {tier.name} is not above 0", key, "use a number above 0")
+    if not isfinite(tier.weight):
+        raise source.error(f"weight of tier {tier.name} is infinite", "weight", "use a finite number")
     if not 0.0 < tier.share <= 1.0:
         raise source.error(f"share of tier {tier.name} is not in (0, 1]", "share", "use shares that sum to 1")
     return tier
@@ -237,17 +285,17 @@ def _values(table: Mapping[str, Any], kind: Any, thing: str, source: _Source) ->
             fix = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
             raise source.error(f"unknown key {key!r} in the {thing}", key, fix)
     values = {}
-    for name, field in known.items():
-        if name in ("fleet", "tiers"):
+    for key, field in known.items():
+        if key in ("fleet", "tiers"):
             continue
-        if name in table:
-            values[name] = _value(table[name], name, field.type, source)
+        if key in table:
+            values[key] = _value(table[key], key, field.type, source)
         elif field.default is MISSING:
-            raise source.error(f"the {thing} lacks {name}", f"{thing}s", f"add {name} = ...")
+            raise source.error(f"the {thing} lacks {key}", f"{thing}s", f"add {key} = ...")
     return values
 
 
-def _value(value: Any, name: str, kind: Any, source: _Source) -> Any:
+def _value(value: Any, key: str, kind: Any, source: _Source) -> Any:
     """Return ``value`` as the type of its field, or raise an error that says which type it should have."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is str and isinstance(value, str):
@@ -255,10 +303,13 @@ def _value(value: Any, name: str, kind: Any, source: _Source) -> Any:
     if kind is int and isinstance(value, int) and number:
         return value
     if kind is float and number and value == value:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise source.error(f"{key} is too large", key, "write a smaller number") from None
     if isinstance(value, list) and kind == tuple[str, ...] and all(isinstance(one, str) for one in value):
         return tuple(value)
     if isinstance(value, list) and kind == tuple[float, ...]:
-        return tuple(_value(one, name, float, source) for one in value)
+        return tuple(_value(one, key, float, source) for one in value)
     words = {str: "a text", int: "a whole number", float: "a number"}.get(kind, "a list")
-    raise source.error(f"{name} is {json.dumps(value, default=str)}", name, f"write {words}")
+    raise source.error(f"{key} is {json.dumps(value, default=str)}", key, f"write {words}")
