@@ -66,7 +66,7 @@ def freeze(traces: Sequence[Trace], out: Path, recipe: Recipe) -> Frozen:
         longest = max(trace.info.kept for trace in ordered)
         raise InputError(none_chosen(choice, recipe), where=files, fix=cure(longest, recipe))
     windows = [frozen(ordered, pick, recipe) for pick in choice.picked]
-    there = {line.id: line for line in read_manifest(out)} if (out / MANIFEST).is_file() else {}
+    there = {line.id: line for line in written_lines(out)} if (out / MANIFEST).is_file() else {}
     for window, _ in windows:
         refuse_overlap(window.line, there.values(), out)
     lines, written = [], 0
@@ -199,7 +199,22 @@ def write_manifest(folder: Path, lines: Sequence[ManifestLine]) -> None:
 
 
 def read_manifest(folder: Path) -> tuple[ManifestLine, ...]:
-    """Read the lines of a folder of windows, in the file's order. Raises InputError that names a bad line."""
+    """Read the lines of a folder of windows, in the file's order.
+
+    Raises InputError that names a bad line, or the file if it holds none: that agrees with everything.
+    """
+    lines = written_lines(folder)
+    if not lines:
+        raise InputError(
+            "the manifest holds no windows",
+            where=str(folder / MANIFEST),
+            fix="restore the file, or fill it again with the same `windtunnel windows freeze`",
+        )
+    return lines
+
+
+def written_lines(folder: Path) -> tuple[ManifestLine, ...]:
+    """Read the lines of a folder to which windows may yet be added: there may be none."""
     lines = []
     for number, text in enumerate(manifest_bytes(folder).decode(errors="replace").splitlines(), start=1):
         try:

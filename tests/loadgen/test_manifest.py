@@ -169,6 +169,17 @@ def test_no_manifest_is_said(tmp_path):
             act(tmp_path)
 
 
+def test_an_emptied_manifest_is_said_and_filled_again(tmp_path):
+    """No line agrees with everything: a folder of nothing must not verify."""
+    before = freeze([hand_made(1000)], tmp_path, RECIPE)
+    (tmp_path / "manifest.jsonl").write_bytes(b"")
+    for act in (read_manifest, verify):
+        with pytest.raises(InputError, match=r"holds no windows.*manifest\.jsonl.*windows freeze"):
+            act(tmp_path)
+    assert freeze([hand_made(1000)], tmp_path, RECIPE).manifest_sha256 == before.manifest_sha256
+    assert set(answers(tmp_path)) == {"equal"}
+
+
 def full_after(monkeypatch, writes, error):
     """Let so many files be written, then half of one, then fail."""
     real, done = Path.write_bytes, []

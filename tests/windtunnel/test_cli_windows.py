@@ -182,6 +182,15 @@ def test_a_file_with_too_few_rows_says_what_would_fit(tmp_path):
     assert not (tmp_path / "windows").exists()
 
 
+@pytest.mark.parametrize("command", ["verify", "list"])
+def test_a_manifest_without_windows_is_bad_input(tmp_path, command):
+    (tmp_path / "manifest.jsonl").write_bytes(b"")
+    error = told(command, tmp_path, code=2)["error"]
+    assert error["where"] == str(tmp_path / "manifest.jsonl")
+    assert "no windows" in error["what"]
+    assert "Fix: " in run(command, tmp_path).stderr
+
+
 def test_ctrl_c_ends_with_130_and_no_half_file(tmp_path, monkeypatch):
     def stop(path, data):
         raise KeyboardInterrupt
