@@ -8,12 +8,11 @@ the report reads if present: ``stretch`` (factor on arrival times), ``stratum`` 
 """
 
 import errno
-import math
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,30 +32,10 @@ from loadgen.facts import SCHEMA_VERSION as SCHEMA_VERSION
 from loadgen.facts import Facts as Facts
 from loadgen.facts import RunKey as RunKey
 from loadgen.facts import Totals as Totals
+from loadgen.tables import COUNTS, KEY_TYPES, TOTAL_TYPES, facts_of, requests_table, runs_table
+from loadgen.tables import broken_facts as broken_facts
+from loadgen.tables import run_row as run_row
 from schedulers.errors import InputError as InputError
-
-_ARROW = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
-_KEY_TYPES: dict[str, Any] = {field.name: _ARROW[field.type] for field in fields(RunKey)}  # type: ignore[index]
-_TOTAL_TYPES: dict[str, Any] = {
-    name: pa.list_(pa.int64()) if name == "gaps" else _ARROW[kind]
-    for name, kind in Totals.__annotations__.items()
-}
-_COUNTS = ("arrivals", "finished", "rejected", "expired", "failed")
-_NULLABLE_INTS = ("engine", "tenant", "session")
-_BYTES = ("outcome", "reason")
-
-
-def run_row(
-    key: RunKey,
-    facts: Facts,
-    totals: Totals,
-    metrics: Mapping[str, Any],
-    extra: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return one row of ``runs``: id, key, totals, outcomes counted over all arrivals, metrics, extras."""
-    ends = np.bincount(np.asarray(facts.outcome, np.int64), minlength=4)
-    counts = dict(zip(_COUNTS, (len(facts.arrival_s), *(int(count) for count in ends[:4])), strict=True))
-    return {"run_id": key.run_id, **asdict(key), **totals._asdict(), **counts, **metrics, **(extra or {})}
 
 
 def write_shard(
@@ -70,9 +49,9 @@ def write_shard(
     Raises InputError naming the file when the disk is full or the folder can't be written.
     """
     if requests:
-        _write(Path(folder) / "requests" / f"{name}.parquet", _requests_table(requests))
+        _write(Path(folder) / "requests" / f"{name}.parquet", requests_table(requests))
     path = Path(folder) / "runs" / f"{name}.parquet"
-    _write(path, _runs_table(rows))
+    _write(path, runs_table(rows))
     return path
 
 
@@ -91,12 +70,53 @@ def read_runs(folder: Path, *, sketches: bool = True) -> pd.DataFrame:
     return frame.sort_values(order, kind="stable", ignore_index=True)
 
 
+def frozen_plan(folder: Path) -> dict[str, Any]:
+    """Return what plan.json of a sweep's folder holds, {} without one; raises InputError if it is damaged."""
+    path = Path(folder) / "plan.json"
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        read = None
+    inner = read.get("plan", read) if isinstance(read, dict) else None
+    if not isinstance(inner, dict):
+        raise InputError("the frozen plan is damaged", where=str(path), fix=PLAN_REMEDY)
+    return inner
+
+
 def done_ids(folder: Path) -> set[str]:
-    """Return the ids of the stored runs; temporary files don't count, a damaged shard raises InputError."""
+    """Return the ids of the stored runs; temporary files don't count, a damaged shard raises InputError.
+
+    Under a plan that keeps requests, a run whose facts can't be read is not done.
+    """
+    keeps = _keeps_facts(Path(folder))
     found: set[str] = set()
     for path in _shards(Path(folder), "runs"):
-        found.update(_read(path, ["run_id"])["run_id"].to_pylist())
+        ids = set(_read(path, ["run_id"])["run_id"].to_pylist())
+        found |= ids & _ids_with_facts(path) if keeps else ids
     return found
+
+
+def drop_factless(folder: Path) -> int:
+    """Take runs that are not done for want of their facts out of the shards; return how many were.
+
+    A sweep calls this before it redoes them, so that no run is stored twice. A shard that loses all its runs
+    is deleted with what is left of its requests. Raises InputError for damaged shards of runs.
+    """
+    dropped = 0
+    for path in _shards(Path(folder), "runs") if _keeps_facts(Path(folder)) else ():
+        told = _ids_with_facts(path)
+        lost = set(_read(path, ["run_id"])["run_id"].to_pylist()) - told
+        dropped += len(lost)
+        if lost and told:
+            table = _read(path)
+            kept = [run_id not in lost for run_id in table["run_id"].to_pylist()]
+            _write(path, table.filter(pa.array(kept)))
+        elif lost:
+            _delete(path)
+            _delete(_facts_beside(path))
+    return dropped
 
 
 def read_requests(folder: Path, run_ids: set[str] | None = None) -> Iterator[tuple[str, Facts]]:
@@ -107,36 +127,84 @@ def read_requests(folder: Path, run_ids: set[str] | None = None) -> Iterator[tup
         cuts = np.flatnonzero(ids[1:] != ids[:-1]) + 1 if len(ids) else np.zeros(0, np.int64)
         for low, high in zip([0, *cuts], [*cuts, len(ids)], strict=True):
             if high > low and (run_ids is None or ids[low] in run_ids):
-                yield str(ids[low]), _facts(table.slice(low, high - low))
+                yield str(ids[low]), facts_of(table.slice(low, high - low))
 
 
 def verify(folder: Path) -> list[str]:
     """Return what is wrong with a sweep's folder, a sentence each that names the file; empty is good.
 
-    Checks: shards whole and complete in columns; ids recomputed from the keys and unique; each arrival ends
-    exactly once; arrival <= dispatched <= started <= first token <= finished. Raises InputError if the folder
-    holds no results.
+    Checks: plan and shards whole, and complete in columns; ids recomputed from the keys and unique; facts of
+    every run, if the plan keeps them; each arrival ends exactly once; arrival <= dispatched <= started <=
+    first token <= finished. Raises InputError if the folder holds no results.
     """
     folder = Path(folder)
     problems: list[str] = []
-    arrivals: dict[str, int] = {}
+    keeps = False
+    stored: dict[str, dict[str, int]] = {}  # shard -> run -> arrivals
     seen: Counter[str] = Counter()
     damaged: set[str] = set()
-    for path in _some_shards(folder):
+    shards = _some_shards(folder)
+    try:
+        keeps = _keeps_facts(folder)
+    except InputError as error:
+        problems.append(str(error))
+    for path in shards:
         try:
-            table = _complete(path, ("run_id", *_KEY_TYPES, *_TOTAL_TYPES, *_COUNTS))
+            table = _complete(path, ("run_id", *KEY_TYPES, *TOTAL_TYPES, *COUNTS))
         except InputError as error:
             problems.append(str(error))
             damaged.add(path.name)
             continue
-        problems += _run_problems(path, table, arrivals, seen)
+        problems += _run_problems(path, table, stored.setdefault(path.name, {}), seen)
     problems += [f"run {run_id} is stored {n} times; fix: {_REMEDY}" for run_id, n in seen.items() if n > 1]
-    for path in (shard for shard in _shards(folder, "requests") if shard.name not in damaged):
-        problems += _request_problems(path, arrivals)
+    kept = _shards(folder, "requests")
+    if keeps:
+        without = {path.name for path in shards} - {path.name for path in kept} - damaged
+        kept += [folder / "requests" / name for name in without]
+    for path in (path for path in sorted(kept) if path.name not in damaged):
+        problems += _request_problems(path, stored.get(path.name, {}), keeps)
     return problems
 
 
+PLAN_REMEDY = (
+    "delete plan.json and run the same `windtunnel sweep` again (its plan is plan.toml beside it): that writes "
+    "plan.json anew and keeps the finished runs"
+)
+"""What to do about a damaged plan.json, in every command's words."""
+
 _REMEDY = "delete this shard and run the same `windtunnel sweep` again; it redoes only those runs"
+
+
+def _remedy(path: Path) -> str:
+    """Return what to do about a shard; runs without their facts would stay where their shard stays."""
+    if path.parent.name != "requests":
+        return _REMEDY
+    return _REMEDY.replace("this shard", f"this shard, and runs/{path.name} if it is there,")
+
+
+def _keeps_facts(folder: Path) -> bool:
+    return frozen_plan(folder).get("keep") == "requests"
+
+
+def _facts_beside(path: Path) -> Path:
+    return path.parent.parent / "requests" / path.name
+
+
+def _ids_with_facts(path: Path) -> set[str]:
+    """Return the runs whose facts are in the requests shard beside a runs shard; none if it can't be read."""
+    beside = _facts_beside(path)
+    try:
+        return set(_read(beside, ["run_id"])["run_id"].unique().to_pylist()) if beside.exists() else set()
+    except InputError:
+        return set()
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        what = f"can't delete: {error.strerror or error}"
+        raise InputError(what, where=str(path), fix="check the folder's rights") from error
 
 
 def _shards(folder: Path, table: str) -> list[Path]:
@@ -162,7 +230,7 @@ def _read(path: Path, columns: list[str] | None = None, *, sketches: bool = True
     except (OSError, KeyError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         raise InputError(
-            f"a result shard is half-written or damaged ({why})", where=str(path), fix=_REMEDY
+            f"a result shard is half-written or damaged ({why})", where=str(path), fix=_remedy(path)
         ) from None
 
 
@@ -182,93 +250,30 @@ def _write(path: Path, table: Any) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _runs_table(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Return rows as a table: metrics are float64, sketches lists of float32, missing is null."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    lacking = [name for name in ("run_id", *_KEY_TYPES, *_TOTAL_TYPES) if name not in names]
-    if rows and lacking:
-        raise ValueError(f"run rows lack {', '.join(lacking)}: build them with loadgen.result.run_row")
-    columns = {}
-    for name in names:
-        values = [_plain(row.get(name)) for row in rows]
-        columns[name] = pa.array(values, type=_kind(name, values), from_pandas=False)
-    return pa.table(columns).replace_schema_metadata({"schema_version": str(SCHEMA_VERSION)})
-
-
-def _kind(name: str, values: list[Any]) -> Any:
-    if name == "run_id":
-        return pa.string()
-    known = _KEY_TYPES.get(name) or _TOTAL_TYPES.get(name)
-    if known is not None:
-        return known
-    if name in _COUNTS:
-        return pa.int64()
-    sample = next((value for value in values if value is not None), None)
-    if isinstance(sample, str):
-        return pa.string()
-    return pa.list_(pa.float32()) if isinstance(sample, list) else pa.float64()
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as parquet should see it: numpy unwrapped, NaN as None."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _requests_table(requests: Sequence[tuple[str, Facts]]) -> Any:
-    sizes = [len(facts.arrival_s) for _, facts in requests]
-    columns: dict[str, Any] = {
-        "run_id": pa.array(np.repeat([run_id for run_id, _ in requests], sizes)),
-        "request": pa.array(np.concatenate([np.arange(size) for size in sizes]), pa.int64()),
-    }
-    for name in Facts._fields:
-        values = np.concatenate([np.asarray(getattr(facts, name)) for _, facts in requests])
-        if name.endswith("_s"):
-            columns[name] = pa.array(values, pa.float64(), mask=np.isnan(values))
-        elif name in _NULLABLE_INTS:
-            columns[name] = pa.array(values.astype(np.int64), mask=values < 0)
-        else:
-            columns[name] = pa.array(values.astype(np.int8 if name in _BYTES else np.int64))
-    return pa.table(columns)
-
-
-def _facts(table: Any) -> Facts:
-    columns = {}
-    for name in Facts._fields:
-        column = table[name]
-        if name in _NULLABLE_INTS:
-            column = column.fill_null(-1)
-        columns[name] = column.to_numpy()
-    return Facts(**columns)
-
-
 def _complete(path: Path, names: Sequence[str]) -> Any:
     table = _read(path)
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
-        raise InputError(f"columns are missing: {', '.join(lacking)}", where=str(path), fix=_REMEDY)
+        raise InputError(f"columns are missing: {', '.join(lacking)}", where=str(path), fix=_remedy(path))
     return table
 
 
 def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counter[str]) -> list[str]:
     problems = []
-    for row in table.select(["run_id", *_KEY_TYPES, *_COUNTS]).to_pylist():
+    for row in table.select(["run_id", *KEY_TYPES, *COUNTS]).to_pylist():
         run_id = row["run_id"]
         seen[run_id] += 1
         arrivals[run_id] = row["arrivals"]
-        empty = [name for name in (*_KEY_TYPES, *_COUNTS) if row[name] is None]
+        empty = [name for name in (*KEY_TYPES, *COUNTS) if row[name] is None]
         if empty:
             problems.append(f"{path}: run {run_id} has no {', '.join(empty)}; fix: {_REMEDY}")
             continue
-        key = RunKey(**{name: row[name] for name in _KEY_TYPES})
+        key = RunKey(**{name: row[name] for name in KEY_TYPES})
         if key.run_id != run_id:
             problems.append(
                 f"{path}: run {run_id} doesn't match its key, which gives {key.run_id}; fix: {_REMEDY}"
             )
-        ended = sum(row[name] for name in _COUNTS[1:])
+        ended = sum(row[name] for name in COUNTS[1:])
         if ended != row["arrivals"]:
             problems.append(
                 f"{path}: run {run_id} had {row['arrivals']} arrivals, {ended} ended; fix: {_REMEDY}"
@@ -276,37 +281,19 @@ def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counte
     return problems
 
 
-def _request_problems(path: Path, arrivals: Mapping[str, int]) -> list[str]:
+def _request_problems(path: Path, arrivals: Mapping[str, int], keeps: bool) -> list[str]:
+    """Return what is wrong with a requests shard; ``arrivals`` a run of the runs shard of the same name."""
+    if not path.exists():
+        return [f"{path}: the facts of {len(arrivals)} runs are missing; fix: {_remedy(path)}"]
     try:
         table = _complete(path, ("run_id", "request", *Facts._fields))
     except InputError as error:
         return [str(error)]
-    problems = []
-    for run_id, count in Counter(table["run_id"].to_pylist()).items():
+    told = Counter(table["run_id"].to_pylist())
+    problems = [f"has no facts of run {run_id}" for run_id in arrivals if keeps and run_id not in told]
+    for run_id, count in told.items():
         if run_id not in arrivals:
-            problems.append(f"{path}: requests of run {run_id}, which is not in runs; fix: {_REMEDY}")
+            problems.append(f"requests of run {run_id}, which is not in runs/{path.name}")
         elif arrivals[run_id] != count:
-            problems.append(
-                f"{path}: run {run_id} has {arrivals[run_id]} arrivals, {count} rows; fix: {_REMEDY}"
-            )
-    return problems + [f"{path}: {text}; fix: {_REMEDY}" for text in broken_facts(_facts(table))]
-
-
-def broken_facts(facts: Facts) -> list[str]:
-    """Return which laws these requests break, with the number of rows that break each."""
-    ended = np.isin(facts.outcome, (FINISHED, REJECTED, EXPIRED, FAILED))
-    finished = facts.outcome == FINISHED
-    times = np.stack(facts[:5])
-    known = np.where(np.isnan(times), -np.inf, times)
-    latest = np.maximum.accumulate(known, axis=0)
-    laws = {
-        "requests end in no known way": ~ended,
-        "requests have no arrival": np.isnan(facts.arrival_s),
-        "finished requests lack a time": finished & np.isnan(times).any(axis=0),
-        "requests that did not finish have a finish": ~finished & ~np.isnan(facts.finished_s),
-        "finished requests delivered no token": finished & (facts.output_tokens < 1),
-        "requests break arrival <= dispatched <= started <= first token <= finished": (
-            (~np.isnan(times[1:])) & (times[1:] < latest[:-1] - 1e-9)
-        ).any(axis=0),
-    }
-    return [f"{int(broken.sum())} {law}" for law, broken in laws.items() if broken.any()]
+            problems.append(f"run {run_id} has {arrivals[run_id]} arrivals, {count} rows")
+    return [f"{path}: {text}; fix: {_remedy(path)}" for text in problems + broken_facts(facts_of(table))]

@@ -20,6 +20,7 @@ from loadgen.result import (
     Totals,
     broken_facts,
     done_ids,
+    drop_factless,
     read_requests,
     read_runs,
     run_row,
@@ -259,3 +260,104 @@ def test_a_changed_number_is_noticed_even_where_the_file_still_reads(tmp_path):
     path.write_bytes(bytes(whole))
     with pytest.raises(InputError, match="half-written or damaged"):
         read_runs(tmp_path)
+
+
+def keep_requests(folder: Path) -> Path:
+    """Freeze a plan that keeps requests, and store two shards under it."""
+    folder.joinpath("plan.json").write_text('{"keep": "requests"}')
+    shard(folder, "two", replace(KEY, seed=2))
+    return shard(folder)
+
+
+def half_written(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:300])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, half_written])
+def test_runs_without_their_facts_are_named_and_redone(tmp_path, damage):
+    kept = keep_requests(tmp_path)
+    lost = tmp_path / "requests" / "one.parquet"
+    damage(lost)
+    [problem] = verify(tmp_path)
+    assert str(lost) in problem
+    assert "and runs/one.parquet" in problem
+    assert done_ids(tmp_path) == {replace(KEY, seed=2).run_id}
+    assert drop_factless(tmp_path) == 1
+    assert not kept.exists()
+    shard(tmp_path, "another name")
+    assert verify(tmp_path) == []
+    assert sorted(read_runs(tmp_path)["seed"]) == [1, 2]
+    assert done_ids(tmp_path) == {KEY.run_id, replace(KEY, seed=2).run_id}
+    assert drop_factless(tmp_path) == 0
+
+
+def test_the_remedy_for_lost_facts_holds_by_itself(tmp_path):
+    """As the message says: delete both shards, and the same name is written again."""
+    kept = keep_requests(tmp_path)
+    (tmp_path / "requests" / "one.parquet").unlink()
+    kept.unlink()
+    assert done_ids(tmp_path) == {replace(KEY, seed=2).run_id}
+    shard(tmp_path)
+    assert verify(tmp_path) == []
+
+
+def test_a_rewritten_shard_replaces_the_one_of_its_name(tmp_path):
+    keep_requests(tmp_path)
+    (tmp_path / "requests" / "one.parquet").unlink()
+    shard(tmp_path)
+    assert verify(tmp_path) == []
+    assert len(read_runs(tmp_path)) == 2
+
+
+def test_one_run_of_a_shard_that_lost_its_facts_goes_alone(tmp_path):
+    keep_requests(tmp_path)
+    other = replace(KEY, seed=3)
+    rows = [run_row(key, facts(), TOTALS, {}) for key in (KEY, other)]
+    write_shard(tmp_path, "one", rows, [(other.run_id, facts())])
+    [problem] = verify(tmp_path)
+    assert f"has no facts of run {KEY.run_id}" in problem
+    assert drop_factless(tmp_path) == 1
+    assert sorted(read_runs(tmp_path)["seed"]) == [2, 3]
+    assert verify(tmp_path) == []
+
+
+def test_facts_that_no_plan_keeps_are_not_missed(tmp_path):
+    keep_requests(tmp_path)
+    (tmp_path / "plan.json").write_text('{"keep": "sketch"}')
+    (tmp_path / "requests" / "one.parquet").unlink()
+    assert verify(tmp_path) == []
+    assert len(done_ids(tmp_path)) == 2
+    assert drop_factless(tmp_path) == 0
+
+
+def test_verify_names_facts_left_in_a_shard_without_its_runs(tmp_path):
+    """The run was stored again under another name, and its facts would be read twice."""
+    keep_requests(tmp_path).unlink()
+    shard(tmp_path, "another")
+    [problem] = verify(tmp_path)
+    assert "one.parquet" in problem
+    assert "not in runs/one.parquet" in problem
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3", '{"plan": 3}', "\xff"])
+def test_a_damaged_plan_is_one_problem_with_one_remedy(tmp_path, text):
+    keep_requests(tmp_path)
+    (tmp_path / "plan.json").write_bytes(text.encode("latin-1"))
+    [problem] = verify(tmp_path)
+    assert "plan.json" in problem
+    assert "delete plan.json and run the same `windtunnel sweep` again" in problem
+    with pytest.raises(InputError, match="the frozen plan is damaged"):
+        done_ids(tmp_path)
+
+
+def test_a_sweep_that_turns_requests_away_is_sound(tmp_path):
+    """Rejected at the door or out of the queue: no finish, and one that has a finish is named."""
+    keep_requests(tmp_path)
+    queued = facts()
+    queued.dispatched_s[2] = 2.0
+    shard(tmp_path, "queued", replace(KEY, seed=3), queued)
+    assert verify(tmp_path) == []
+    queued.finished_s[2] = 2.5
+    shard(tmp_path, "queued", replace(KEY, seed=3), queued)
+    [problem] = verify(tmp_path)
+    assert "queued.parquet: 1 requests that did not finish have a finish" in problem
