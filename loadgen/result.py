@@ -1,8 +1,9 @@
 """Results: what one run leaves behind, as facts a request, totals a run, and parquet shards a sweep.
 
 A sweep's folder holds ``plan.toml``, ``plan.json``, ``runs/NAME.parquet`` (one row a run, with all that made
-it) and ``requests/NAME.parquet`` (facts only, if kept). A shard is one finished task, written atomically:
-what carries a final name is whole or was damaged afterwards. Missing is null in parquet, never -1 or NaN.
+it), ``requests/NAME.parquet`` (facts only, if kept) and ``failures.jsonl`` (runs that left no result, if any).
+A shard is one finished task, written atomically: what carries a final name is whole or was damaged afterwards.
+Missing is null in parquet, never -1 or NaN.
 The metrics of ``analysis.metrics`` stand beside. The sweep may add, by ``run_row(extra=...)``, columns that
 the report reads if present: ``stretch`` (factor on arrival times), ``stratum`` (the window's).
 """
@@ -11,10 +12,10 @@ import errno
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,15 @@ from loadgen.tables import COUNTS, KEY_TYPES, TOTAL_TYPES, facts_of, requests_ta
 from loadgen.tables import broken_facts as broken_facts
 from loadgen.tables import run_row as run_row
 from schedulers.errors import InputError as InputError
+
+
+class FailedRun(NamedTuple):
+    """A run that left no result, and what its policy did."""
+
+    scheduler: str
+    window_id: str
+    region: str
+    what: str
 
 
 def write_shard(
@@ -119,6 +129,47 @@ def drop_factless(folder: Path) -> int:
     return dropped
 
 
+def write_failures(folder: Path, rows: Sequence[tuple[str, str, str, str]]) -> Path:
+    """Write failures.jsonl, atomically: ``rows`` (scheduler, window id, region, what) of the sweep that ended.
+
+    What earlier sweeps wrote stays for runs that this one did not reach (it was stopped), until they are
+    stored; with nothing to tell the file goes. Raises InputError naming the file if it can't be written.
+    """
+    path = Path(folder) / FAILURES
+    told = {row[:3]: FailedRun(*row) for row in (*read_failures(folder), *rows)}
+    if not told:
+        _delete(path)
+        return path
+    text = "".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for _, row in sorted(told.items()))
+    _replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def read_failures(folder: Path) -> tuple[FailedRun, ...]:
+    """Return the failed runs of a sweep's folder that are not stored by now, sorted; () without any.
+
+    Raises InputError for a damaged failures.jsonl.
+    """
+    path = Path(folder) / FAILURES
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        told = [FailedRun(**json.loads(line)) for line in lines]
+        if not all(isinstance(part, str) for row in told for part in row):
+            raise TypeError
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError, TypeError, RecursionError):
+        fix = "delete it and run the same `windtunnel sweep` again; it tries again what failed"
+        raise InputError("the list of failed runs is damaged", where=str(path), fix=fix) from None
+    names = list(FailedRun._fields[:3])
+    stored = {
+        tuple(run.values())
+        for shard in _shards(Path(folder), "runs")
+        for run in _read(shard, names).select(names).to_pylist()
+    }
+    return tuple(sorted(row for row in told if row[:3] not in stored))
+
+
 def read_requests(folder: Path, run_ids: set[str] | None = None) -> Iterator[tuple[str, Facts]]:
     """Yield (run id, facts) a run, a shard at a time; only those of ``run_ids`` if given."""
     for path in _shards(Path(folder), "requests"):
@@ -148,6 +199,7 @@ def verify(folder: Path) -> list[str]:
         keeps = _keeps_facts(folder)
     except InputError as error:
         problems.append(str(error))
+    problems += _failure_problems(folder)
     for path in shards:
         try:
             table = _complete(path, ("run_id", *KEY_TYPES, *TOTAL_TYPES, *COUNTS))
@@ -165,6 +217,8 @@ def verify(folder: Path) -> list[str]:
         problems += _request_problems(path, stored.get(path.name, {}), keeps)
     return problems
 
+
+FAILURES = "failures.jsonl"
 
 PLAN_REMEDY = (
     "delete plan.json and run the same `windtunnel sweep` again (its plan is plan.toml beside it): that writes "
@@ -215,6 +269,10 @@ def _shards(folder: Path, table: str) -> list[Path]:
 def _some_shards(folder: Path) -> list[Path]:
     shards = _shards(folder, "runs")
     if not shards:
+        if failed := read_failures(folder):
+            first = f"{failed[0].scheduler} on {failed[0].window_id}: {failed[0].what}"
+            what, fix = f"all {len(failed)} runs failed, first {first}", "mend the policies, use a new --out"
+            raise InputError(what, where=str(folder), fix=fix)
         raise InputError(
             "no results here", where=str(folder), fix="name the folder of `windtunnel sweep --out`"
         )
@@ -235,10 +293,18 @@ def _read(path: Path, columns: list[str] | None = None, *, sketches: bool = True
 
 
 def _write(path: Path, table: Any) -> None:
+    def write(temporary: Path) -> None:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+    _replace(path, write)
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary file and give it the final name once it is whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        write(temporary)
         os.replace(temporary, path)
     except OSError as error:
         what, fix = f"can't write: {error.strerror or error}", "check the folder's rights"
@@ -279,6 +345,14 @@ def _run_problems(path: Path, table: Any, arrivals: dict[str, int], seen: Counte
                 f"{path}: run {run_id} had {row['arrivals']} arrivals, {ended} ended; fix: {_REMEDY}"
             )
     return problems
+
+
+def _failure_problems(folder: Path) -> list[str]:
+    try:
+        read_failures(folder)
+    except InputError as error:
+        return [str(error)] if error.where.endswith(FAILURES) else []  # shards are named by themselves
+    return []
 
 
 def _request_problems(path: Path, arrivals: Mapping[str, int], keeps: bool) -> list[str]:
