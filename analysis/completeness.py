@@ -23,9 +23,12 @@ def expected_runs(folder: Path) -> int:
     return len(windows) * sizes["regions"] * (sizes["schedulers"] + sizes["controls"])
 
 
-def incomplete_words(stored: int, expected: int) -> str:
-    """Return "229 of 336 runs: incomplete", or "" if as many are stored as the plan asks for."""
-    return f"{stored:,} of {expected:,} runs: incomplete" if stored < expected else ""
+def incomplete_words(stored: int, expected: int, failed: int = 0) -> str:
+    """Return "229 of 336 runs: incomplete", or "" if no run of the plan is left that might be stored."""
+    if stored + failed >= expected:
+        return ""
+    aside = f" ({failed:,} more failed)" if failed else ""
+    return f"{stored:,} of {expected:,} runs{aside}: incomplete"
 
 
 def _objects(path: Path, *, whole: bool = False) -> list[dict[str, Any]]:

@@ -127,7 +127,11 @@ def curves(of: Findings) -> tuple[Panel, ...]:
         (row.low, row.high) for key, r in of.rankings.items() if key[2] == of.study.primary for row in r.rows
     ]
     rate = METRICS[split_column(of.study.primary)[0]].kind == "rate"
-    low, high = (0.0, 1.0) if rate else (min(v[0] for v in values), max(v[1] for v in values))
+    low, high = (
+        (0.0, 1.0)
+        if rate
+        else (min((v[0] for v in values), default=1.0), max((v[1] for v in values), default=2.0))
+    )
     width, height = 380.0, 262.0
     x = Axis(float(rhos.min()), float(rhos.max()), 48, width - 16)
     y = Axis(low, high, height - 44, 12, log=not rate)

@@ -151,6 +151,7 @@ def as_json(of: Findings) -> dict[str, Any]:
                 "metric": column,
                 "ceiling": plain(of.ceilings[source, region, column]),
                 "left_out": of.cells[source, region, column].left_out,
+                "failed": {one.scheduler: one.words for one in of.cells[source, region, column].failed},
                 **{name: plain(value) for name, value in ranking._asdict().items() if name != "rows"},
                 "rows": [plain(row._asdict()) for row in ranking.rows],
             }
@@ -163,6 +164,7 @@ def as_json(of: Findings) -> dict[str, Any]:
         },
         "runs": {"stored": int(of.study.runs["run_id"].nunique()), "expected": of.study.expected or None},
         "incomplete": bool(of.study.incomplete),
+        "failures": [run._asdict() for run in of.study.failures],
         "controls_checked": [check._asdict() for check in of.checks],
         "flags": [flag._asdict() for flag in of.flags],
     }

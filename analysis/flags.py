@@ -66,7 +66,7 @@ def find_flags(of: Study, cells: Cells, rankings: Rankings) -> tuple[Flag, ...]:
         *_stretches(of),
         *_truncations(of),
         *_uninformative(of, cells),
-        *_gaps_in_data(cells),
+        *_gaps_in_data(of, cells),
         *_few_windows(of, cells, rankings),
         *_one_metric(of, cells),
     )
@@ -155,10 +155,13 @@ def _flat(of: Study, key: tuple[str, str, str], cell: Scores) -> bool:
     return key[2] == of.primary and not cell.informative
 
 
-def _gaps_in_data(cells: Cells) -> list[Flag]:
+def _gaps_in_data(of: Study, cells: Cells) -> list[Flag]:
     flags = []
     for (source, region, column), cell in cells.items():
         where = f"{source}, rho {region}, {column}"
+        if cell.failed and column == of.primary:
+            names = "; ".join(f"{one.scheduler} {one.words}" for one in cell.failed)
+            flags.append(Flag("failed", f"{source}, rho {region}", f"not ranked here by any metric: {names}"))
         if cell.left_out:
             names = ", ".join(f"{name} ({count} windows)" for name, count in cell.left_out.items())
             flags.append(Flag("left out", where, f"undefined, so not ranked here: {names}"))

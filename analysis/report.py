@@ -18,6 +18,7 @@ from analysis.scores import scores
 from analysis.words import (
     CONTROLS_TITLE,
     control_words,
+    failure_lines,
     margin_words,
     metric_words,
     pair_words,
@@ -80,6 +81,7 @@ def render(of: Findings, folder: Path) -> str:
         findings=of,
         sentences=summary(of),
         broken=[check for check in of.checks if check.status == BROKEN],
+        failure_lines=failure_lines(of.study),
         metric=metric_words(of.study.primary),
         margin=margin_words(of.study.primary),
         metric_words=metric_words,
@@ -160,6 +162,9 @@ def _rank_table(of: Findings, source: str) -> dict[str, Any]:
         "rows": [(name, [found[name].get(region) for region in rankings]) for name in order],
         "informative": {region: ranking.informative for region, ranking in rankings.items()},
         "rankings": rankings,
+        "failed": [
+            (region, one) for region in rankings for one in of.cells[source, region, of.study.primary].failed
+        ],
     }
 
 

@@ -1,7 +1,6 @@
 """Scores: the runs of a sweep arranged as one matrix a condition, schedulers by windows, higher is better."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import pandas as pd
 
 from analysis.completeness import expected_runs, incomplete_words
 from analysis.metrics import METRICS, SLO_SETS, orient, split_column
-from loadgen.result import InputError, read_runs
+from loadgen.result import FailedRun, InputError, frozen_plan, read_failures, read_runs
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -40,11 +39,12 @@ class Study(NamedTuple):
     twins: dict[str, tuple[str, ...]]  # a ranked scheduler -> others that gave the same bytes
     primary: str  # column
     expected: int = 0  # runs that the plan asks for, 0 if unknown
+    failures: tuple[FailedRun, ...] = ()  # runs that left no result
 
     @property
     def incomplete(self) -> str:
         """Say "229 of 336 runs: incomplete", or "" for a sweep that ran all its plan (or whose plan is unknown)."""
-        return incomplete_words(int(self.runs["run_id"].nunique()), self.expected)
+        return incomplete_words(int(self.runs["run_id"].nunique()), self.expected, len(self.failures))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -62,6 +62,19 @@ class Study(NamedTuple):
         return {str(source): "+".join(group["label"]) for source, group in pairs.groupby("source")}
 
 
+class Failed(NamedTuple):
+    """A scheduler that failed in some windows of a condition: undefined there, whatever it did in the others."""
+
+    scheduler: str
+    windows: int  # in which it failed
+    of: int  # windows of the condition
+
+    @property
+    def words(self) -> str:
+        """Say "undefined: failed in 3 of 4 windows"."""
+        return f"undefined: failed in {self.windows} of {self.of} windows"
+
+
 class Scores(NamedTuple):
     """One condition: ``values`` (schedulers, windows) oriented so that higher is better, no NaN."""
 
@@ -74,6 +87,7 @@ class Scores(NamedTuple):
     values: Floats
     left_out: dict[str, int]  # scheduler -> windows in which its metric is undefined
     windows_lost: int  # windows that some scheduler has not run, or in which nobody has a value
+    failed: tuple[Failed, ...] = ()  # left out too
 
     @property
     def margin(self) -> float:
@@ -83,6 +97,8 @@ class Scores(NamedTuple):
     @property
     def means(self) -> Floats:
         """Mean over windows a scheduler, shape (schedulers,)."""
+        if not self.values.size:
+            return np.full(len(self.schedulers), np.nan)
         return np.asarray(self.values.mean(axis=1), np.float64)
 
     @property
@@ -99,11 +115,11 @@ def study(folder: Path, primary: str = "") -> Study:
     """
     runs = read_runs(Path(folder), sketches=False)
     _refuse_mixtures(runs, Path(folder))
-    plan_file = Path(folder) / "plan.json"
-    plan = _plan(plan_file)
+    plan = frozen_plan(Path(folder))
+    failures = read_failures(Path(folder))
     column = _primary(runs, primary or str(plan.get("primary", "")), primary)
     ranked = tuple(sorted(runs.loc[~runs["control"], "scheduler"].unique()))
-    twins = _twins(runs, ranked)
+    twins = _twins(runs, ranked, failures)
     merged = {name for names in twins.values() for name in names}
     cells = runs.groupby(["source", "region"]).indices
     rows_of = {key: np.asarray(at, np.int64) for key, at in cells.items() if isinstance(key, tuple)}
@@ -119,18 +135,48 @@ def study(folder: Path, primary: str = "") -> Study:
         twins=twins,
         primary=column,
         expected=expected_runs(Path(folder)),
+        failures=failures,
     )
+
+
+def failed_in(of: Study, source: str, region: str, names: Sequence[str] = ()) -> tuple[Failed, ...]:
+    """Return who failed in one condition, of ``names`` (default: all but controls), by name.
+
+    Whoever failed everywhere left no row, and is a control only if the plan says so.
+    """
+    controls = {*of.controls, *map(str, of.plan.get("controls", ()))}
+    lost: dict[str, set[str]] = {}
+    for run in of.failures:
+        wanted = run.scheduler in names if names else run.scheduler not in controls
+        if wanted and run.region == region and _source_of(of, run.window_id) == source:
+            lost.setdefault(run.scheduler, set()).add(run.window_id)
+    if not lost:
+        return ()
+    rows = of.rows.get((source, region), np.zeros(0, np.int64))
+    windows = set(of.runs["window_id"].to_numpy(object)[rows]).union(*lost.values())
+    return tuple(Failed(name, len(lost[name]), len(windows)) for name in sorted(lost))
+
+
+def _source_of(of: Study, window: str) -> str:
+    """Return a window's source: that of its runs, or the one its id begins with if it has none."""
+    known = of.runs.loc[of.runs["window_id"] == window, "source"]
+    if len(known):
+        return str(known.iloc[0])
+    return max((one for one in of.sources if window.startswith(f"{one}-")), key=len, default="")
 
 
 def scores(of: Study, source: str, region: str, column: str, names: Sequence[str] = ()) -> Scores:
     """Return one condition's matrix over ``names`` (default: the ranked schedulers).
 
     Windows that some scheduler lacks are dropped; a scheduler whose metric is undefined in a window that is
-    left is left out of the condition and counted, never imputed.
+    left is left out of the condition and counted, never imputed. One that failed in any window is left out
+    with all its windows, and drops none of the others'.
     """
     if column not in of.runs:
         raise InputError(f"these results have no metric {column!r}", where="--metric", fix=_offer(of.runs))
     wanted = tuple(names) or of.schedulers
+    failed = failed_in(of, source, region, names)
+    wanted = tuple(name for name in wanted if name not in {one.scheduler for one in failed})
     rows = of.rows.get((source, region), np.zeros(0, np.int64))
     rows = rows[np.isin(of.runs["scheduler"].to_numpy(object)[rows], wanted)]
     windows, window_at = np.unique(of.runs["window_id"].to_numpy(object)[rows], return_inverse=True)
@@ -158,6 +204,7 @@ def scores(of: Study, source: str, region: str, column: str, names: Sequence[str
         values=values[np.ix_(inside, kept)],
         left_out={name: out[name] for name, place in places.items() if not inside[place]},
         windows_lost=int((~kept).sum()),
+        failed=failed,
     )
 
 
@@ -169,17 +216,6 @@ def every_score(of: Study) -> dict[tuple[str, str, str], Scores]:
         for region in of.regions
         for column in of.metrics
     }
-
-
-def _plan(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        read = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", where=str(path), fix="run the same sweep again") from None
-    inner = read.get("plan", read) if isinstance(read, dict) else {}
-    return dict(inner) if isinstance(inner, dict) else {}
 
 
 def _primary(runs: pd.DataFrame, wanted: str, asked: str) -> str:
@@ -231,7 +267,9 @@ def _refuse_mixtures(runs: pd.DataFrame, folder: Path) -> None:
         )
 
 
-def _twins(runs: pd.DataFrame, ranked: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _twins(
+    runs: pd.DataFrame, ranked: Sequence[str], failures: Sequence[FailedRun]
+) -> dict[str, tuple[str, ...]]:
     """Return ranked schedulers that did exactly the same in every run, the first of each by name as
     the key.
     """
@@ -240,6 +278,8 @@ def _twins(runs: pd.DataFrame, ranked: Sequence[str]) -> dict[str, tuple[str, ..
     for name in ranked:
         rows = runs[runs["scheduler"] == name].sort_values(["window_id", "region"])
         digest = hashlib.sha256("|".join(rows["window_id"] + rows["region"]).encode())
+        lost = [f"{run.window_id}|{run.region}" for run in failures if run.scheduler == name]
+        digest.update("\n".join(["", *lost, ""]).encode())
         digest.update(np.ascontiguousarray(rows[numbers].to_numpy(np.float64)).tobytes())
         same.setdefault(digest.hexdigest(), []).append(name)
     return {names[0]: tuple(names[1:]) for names in same.values() if len(names) > 1}

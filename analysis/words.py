@@ -9,6 +9,7 @@ from analysis.controls import BROKEN, LEAST_RHO, UNKNOWN, beaten
 from analysis.findings import Findings, Key, best_changes, place_comparisons, top_set
 from analysis.metrics import METRICS, split_column
 from analysis.portability import DIFFERS, GAP_MARGIN, HELD, Agreement
+from analysis.scores import Study
 
 CONTROLS_TITLE = "Controls, checked by latency"
 """Controls are checked by metrics of their own, not by the one that ranks."""
@@ -49,7 +50,7 @@ def margin_words(column: str) -> str:
 def summary(of: Findings) -> tuple[Sentence, ...]:
     """Return the summary's sentences, the answer to "does the ranking hold?" first."""
     primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
-    sentences = (
+    sentences: tuple[Sentence, ...] = (
         _sources(of, primary),
         _winner(of),
         _agreement(of, "pressure", "regions", of.across_regions, _region_pair),
@@ -60,6 +61,9 @@ def summary(of: Findings) -> tuple[Sentence, ...]:
         _resolution(of),
     )
     doubts = [of.study.incomplete] if of.study.incomplete else []
+    if of.study.failures:
+        doubts.append(f"{len(of.study.failures):,} runs failed")
+        sentences += (Sentence("Failed runs", BAD, " ".join(f"{line}." for line in failure_lines(of.study))),)
     if any(check.status == BROKEN for check in of.checks):
         doubts.append("controls came out wrongly")
     if not doubts:
@@ -68,6 +72,20 @@ def summary(of: Findings) -> tuple[Sentence, ...]:
     return tuple(
         one._replace(stands=OPEN, text=one.text + why) if one.stands == GOOD else one for one in sentences
     )
+
+
+def failure_lines(of: Study) -> list[str]:
+    """Return one line a scheduler that failed: in how many runs, where first, why, and what follows."""
+    lines = []
+    for name in dict.fromkeys(run.scheduler for run in of.failures):
+        runs = [run for run in of.failures if run.scheduler == name]
+        first, stored = runs[0], int((of.runs["scheduler"] == name).sum())
+        follows = "not ranked where it failed" if stored else "not ranked anywhere"
+        lines.append(
+            f"{name} failed in {len(runs):,} of {len(runs) + stored:,} runs, first on {first.window_id} at rho "
+            f"{first.region} ({first.what}): {follows}"
+        )
+    return lines
 
 
 def pair_words(one: Agreement) -> str:

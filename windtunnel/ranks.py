@@ -63,6 +63,7 @@ def show(found: "Findings", regions: tuple[str, ...] = ()) -> None:
     shown = regions or _regions(found, "")
     console.print(f"\n[bold]Ranked by {metric_words(of.primary)}[/bold]")
     _warn_of_missing(of.incomplete, console)
+    _warn_of_failures(found, console)
     console.print(_first_places(found))
     if len(shown) < len(of.regions):
         console.print(
@@ -103,10 +104,12 @@ def report(
     if as_json:
         answer = {"report": str(path), "bytes": path.stat().st_size, "broken_controls": lost}
         answer["incomplete"] = found.study.incomplete or None
+        answer["failures"] = [run._asdict() for run in found.study.failures]
         typer.echo(json.dumps(answer))
         return
     typer.echo(f"Report: {path}")
     _warn_of_missing(found.study.incomplete, _console())
+    _warn_of_failures(found, _console())
     _warn_of_controls(found, _console())
 
 
@@ -117,24 +120,28 @@ def verify(folder: Results, as_json: AsJson = False) -> None:
     A sweep in the middle is said to be incomplete and is no failure.
     """
     from analysis.completeness import expected_runs, incomplete_words
-    from loadgen.result import done_ids
+    from loadgen.result import done_ids, read_failures
     from loadgen.result import verify as problems_of
 
     folder = _results_folder(folder)
     problems = problems_of(folder)
     stored = None if problems else len(done_ids(folder))
     expected = expected_runs(folder) or None
-    missing = incomplete_words(stored, expected or 0) if stored is not None else ""
+    failed = () if problems else read_failures(folder)
+    missing = incomplete_words(stored, expected or 0, len(failed)) if stored is not None else ""
     if as_json:
         answer = {"folder": str(folder), "good": not problems, "problems": problems}
         counts = {"stored": stored, "expected": expected, "incomplete": bool(missing)}
-        typer.echo(json.dumps({**answer, **counts}))
+        typer.echo(json.dumps({**answer, **counts, "failures": [run._asdict() for run in failed]}))
     elif problems:
         for problem in problems:
             typer.echo(problem, err=True)
         typer.echo(f"{len(problems)} problems in {folder}.", err=True)
     else:
         typer.echo(f"{stored} runs in {folder} are whole and keep every law.")
+        if failed:
+            names = ", ".join(sorted({run.scheduler for run in failed}))
+            typer.echo(f"{len(failed)} more runs failed and left no result ({names}): see `windtunnel rank`.")
         _warn_of_missing(missing, _console())
     if problems:
         raise typer.Exit(1)
@@ -253,6 +260,8 @@ def _ranking(found: "Findings", source: str, region: str) -> "Table":
         )
     for name, count in found.cells[key].left_out.items():
         table.add_row("-", "", escape(name), "", f"undefined in {count}", style="dim")
+    for one in found.cells[key].failed:
+        table.add_row("-", "", escape(one.scheduler), "", escape(one.words), style="red")
     for name in of.controls:
         table.add_row("-", "", escape(name), number(control_mean(found, key, name)), "control", style="dim")
     return table
@@ -279,6 +288,19 @@ def _warn_of_missing(incomplete: str, console: "Console") -> None:
     if incomplete:
         text = f"{incomplete}. Run the same `windtunnel sweep` again for the rest."
         console.print(Panel(text, title="INCOMPLETE SWEEP", border_style="red"))
+
+
+def _warn_of_failures(found: "Findings", console: "Console") -> None:
+    """Print loudly which schedulers failed in some runs, if any."""
+    from rich.markup import escape
+    from rich.panel import Panel
+
+    from analysis.words import failure_lines
+
+    if found.study.failures:
+        text = escape("\n".join(failure_lines(found.study)))
+        title = f"{len(found.study.failures)} RUNS FAILED"
+        console.print(Panel(text, title=title, border_style="red"))
 
 
 def _warn_of_controls(found: "Findings", console: "Console") -> None:

@@ -139,3 +139,32 @@ def test_an_incomplete_sweep_is_said_by_every_command_and_is_no_failure(tmp_path
     found = json.loads(call("results", "verify", outer, "--json").stdout)
     assert (found["good"], found["stored"], found["expected"], found["incomplete"]) == (True, 16, 24, True)
     assert "untestable" in call("rank", outer).stdout
+
+
+def test_failed_runs_are_loud_in_every_command_and_no_failure(tmp_path):
+    from loadgen.result import write_failures
+
+    folder = made.make_sweep(tmp_path / "sweep", made.Made(("azure_surrogate",), (0.95,), 4))
+    lost = [
+        ("ghost", f"azure_surrogate-{number}", "0.95", "admit raised ValueError: no") for number in range(3)
+    ]
+    write_failures(folder, lost)
+    answer = call("rank", folder)
+    assert answer.exit_code == 0, answer.output
+    assert "3 RUNS FAILED" in answer.stdout
+    assert "undefined: failed in 3 of 4 windows" in answer.stdout
+    assert "3 RUNS FAILED" in call("report", folder).stdout
+    assert "3 more runs failed and left no result (ghost)" in call("results", "verify", folder).stdout
+    for command in (("rank",), ("report",), ("results", "verify")):
+        found = json.loads(call(*command, folder, "--json").stdout)
+        assert len(found["failures"]) == 3
+
+
+def test_a_damaged_plan_has_one_remedy_in_every_command(tmp_path):
+    folder = made.make_sweep(tmp_path / "sweep", made.Made(("azure_surrogate",), (0.95,), 2))
+    (folder / "plan.json").write_text('{"name": "ma')
+    for command, code in ((("rank",), 2), (("report",), 2), (("results", "verify"), 1)):
+        answer = call(*command, folder)
+        assert answer.exit_code == code
+        assert "plan.json" in answer.stderr
+        assert "delete plan.json and run the same `windtunnel sweep` again" in answer.stderr
