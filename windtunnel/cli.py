@@ -3,12 +3,13 @@
 import json
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from schedulers.errors import InputError
+from windtunnel.stopping import Terminated, exit_code, heed_termination
 
 PARTS = {
     "demo": ("windtunnel.demo:demo", "Freeze, calibrate, sweep and rank in one go: start here."),
@@ -27,6 +28,9 @@ PARTS = {
 """Name of a part: where it lives and what it does."""
 
 
+UsageError = cast(type[Exception], typer.BadParameter.__base__)
+"""What a missing option, an unknown command or a bad value raises; typer gives only some of its kinds a name."""
+
 ROOT_ONLY = ("install_completion", "show_completion")
 """Options that only the root command shows."""
 
@@ -38,10 +42,18 @@ class Parts(TyperGroup):
         super().__init__(**settings)
         self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in PARTS.items()}
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options of the root command, and note whether errors are wanted as JSON."""
+        ctx.obj = {"json": "--json" in args}
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            note_misuse(error, ctx)
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Find the command by its name and replace the one-line stand-in by the real one."""
         name, _, rest = super().resolve_command(ctx, args)
-        ctx.obj = {"json": "--json" in rest}
         return name, (None if name is None else load(name)), rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -49,11 +61,14 @@ class Parts(TyperGroup):
         try:
             return super().invoke(ctx)
         except InputError as error:
-            complain(error, as_json=bool((ctx.obj or {}).get("json")))
+            complain(error, as_json=ctx.obj["json"])
             raise typer.Exit(2) from None
-        except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
-            raise typer.Exit(130) from None
+        except UsageError as error:
+            note_misuse(error, ctx)
+            raise  # typer says it on stderr, and exits with 2
+        except KeyboardInterrupt as stop:
+            typer.echo("Terminated." if isinstance(stop, Terminated) else "Interrupted.", err=True)
+            raise typer.Exit(exit_code(stop)) from None
 
 
 def load(name: str) -> Any:
@@ -73,11 +88,22 @@ def load(name: str) -> Any:
 def complain(error: InputError, *, as_json: bool) -> None:
     """Say on stderr what is wrong, where, and how to mend it; with ``--json`` as an object on stdout too."""
     if as_json:
-        fields = {"what": error.what, "where": error.where, "fix": error.fix}
-        typer.echo(json.dumps({"error": fields}))
+        echo_object(error)
     for title, text in (("Error", error.what), ("Where", error.where), ("Fix", error.fix)):
         if text:
             typer.echo(f"{title}: {text}", err=True)
+
+
+def note_misuse(error: Any, ctx: Any) -> None:
+    """With ``--json``, print a wrong use of the command line as bad input is printed; stdout only."""
+    if ctx.obj["json"]:
+        where = (getattr(error, "ctx", None) or ctx).command_path
+        echo_object(InputError(error.format_message(), where=where, fix=f"read `{where} --help`"))
+
+
+def echo_object(error: InputError) -> None:
+    """Print an error as one JSON object."""
+    typer.echo(json.dumps({"error": {"what": error.what, "where": error.where, "fix": error.fix}}))
 
 
 app = typer.Typer(cls=Parts, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -103,6 +129,7 @@ def windtunnel(
 
 def main() -> None:
     """Entry point of the console script."""
+    heed_termination()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

@@ -39,7 +39,6 @@ def show(
     from loadgen.plan import plain, toml
 
     known = named_plan(plan, windows, scheduler or ())
-    check_metrics(known)
     if as_json:
         typer.echo(json.dumps(plain(known) | {"digest": known.digest}))
     else:
@@ -85,7 +84,7 @@ def sweep(
 ) -> None:
     """Run every scheduler of a plan on every window in every region, on all cores.
 
-    Stopped by Ctrl-C or by a crash, the same command goes on where it was: no stored run is redone.
+    Stopped by Ctrl-C, SIGTERM or a crash, the same command goes on where it was: no stored run is redone.
 
     Example: windtunnel sweep quick --windows windows/ --out out/quick --scheduler my_policy.py:POLICY
     """
@@ -97,17 +96,18 @@ def sweep(
 
 
 def complete(plan: "Plan", out: Path, jobs: int, as_json: bool) -> tuple["Swept", float]:
-    """Run a plan; after Ctrl-C say what is safe and how to go on, and exit with 130."""
+    """Run a plan; after Ctrl-C or SIGTERM say what is safe and how to go on, and exit with 130 or 143."""
     from loadgen.result import done_ids
+    from windtunnel.stopping import exit_code
 
     try:
         return run(plan, out, jobs)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         kept = len(done_ids(out))
         if as_json:
             typer.echo(json.dumps({"interrupted": True, "stored": kept, "out": str(out)}))
         typer.echo(f"Stopped. {kept} runs are safe in {out}; the same command goes on from there.", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(stop)) from None
 
 
 def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
@@ -118,7 +118,6 @@ def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
     from sim.sweep import sweep as run_all
     from windtunnel.progress import Meter
 
-    check_metrics(plan)
     job, lines = open_job(plan, out, summarise, revision())
     if routed := routing(plan):
         typer.echo(routed, err=True)
@@ -128,7 +127,10 @@ def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
 
 
 def named_plan(named: str, windows: Path | None, schedulers: "Sequence[str]" = ()) -> "Plan":
-    """Read the plan, a file or one that ships; raises InputError with near names if there is none."""
+    """Read the plan, a file or one that ships, and see that its metrics exist.
+
+    Raises InputError, with near names if there is no such plan.
+    """
     from difflib import get_close_matches
 
     from loadgen.plan import read_plan, shipped
@@ -140,7 +142,9 @@ def named_plan(named: str, windows: Path | None, schedulers: "Sequence[str]" = (
         hint = f"did you mean {' or '.join(near)}? " if near else ""
         fix = f"{hint}Name a TOML file, or a shipped plan: {', '.join(shipped())}"
         raise InputError("no such plan", where=named, fix=fix[0].lower() + fix[1:])
-    return read_plan(named, windows=windows, schedulers=schedulers)
+    plan = read_plan(named, windows=windows, schedulers=schedulers)
+    check_metrics(plan, named)
+    return plan
 
 
 def routing(plan: "Plan") -> str:
@@ -155,15 +159,21 @@ def routing(plan: "Plan") -> str:
     return f"cluster policy: {DEFAULT_CLUSTER} (default){whose}"
 
 
-def check_metrics(plan: "Plan") -> None:
-    """Raise InputError if the plan names an SLO set or a primary metric that does not exist."""
+def check_metrics(plan: "Plan", named: str) -> None:
+    """Raise InputError, at the line of the plan ``named``, for an SLO set or primary that does not exist."""
     from analysis.metrics import expand, split_column
+    from loadgen.plan import whereabouts
     from schedulers.errors import InputError
 
-    sets = expand(plan.slo_sets)
-    _, slo = split_column(plan.primary)
-    if slo and slo not in sets:
-        raise InputError(f"the primary metric reads {slo}", where="primary", fix=f"add {slo} to slo_sets")
+    key = "slo_sets"
+    try:
+        sets = expand(plan.slo_sets)
+        key = "primary"
+        _, slo = split_column(plan.primary)
+        if slo and slo not in sets:
+            raise InputError(f"the primary metric reads {slo}", fix=f"add {slo} to slo_sets")
+    except InputError as error:
+        raise InputError(error.what, where=whereabouts(named, key), fix=error.fix) from None
 
 
 def tell(swept: "Swept", took_s: float, out: Path, as_json: bool) -> None:

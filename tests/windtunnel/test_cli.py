@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from schedulers.errors import InputError
 from windtunnel import cli
+from windtunnel.stopping import Terminated
 
 HEAVY = {"numpy", "pandas", "numba", "pyarrow", "matplotlib", "scipy", "jinja2", "httpx"}
 RUNNER = CliRunner()
@@ -103,6 +104,38 @@ def test_bad_input_is_an_object_with_json(part):
     assert told == {"error": {"what": "negative time", "where": "a.csv:7", "fix": "sort the file"}}
 
 
+USAGE = [
+    (["sweep", "--json"], "windtunnel sweep", "PLAN"),
+    (["sweep", "quick", "--json"], "windtunnel sweep", "--out"),
+    (["sweep", "quick", "--out", "out", "--jobs", "-1", "--json"], "windtunnel sweep", "--jobs"),
+    (["windows", "lst", "--json"], "windtunnel windows", "lst"),
+    (["swep", "--json"], "windtunnel", "sweep"),
+    (["--nonsense", "--json"], "windtunnel", "--nonsense"),
+]
+
+
+@pytest.mark.parametrize(("words", "where", "what"), USAGE)
+def test_bad_usage_is_an_object_with_json(words, where, what):
+    ran = RUNNER.invoke(cli.app, words, prog_name="windtunnel")
+    assert ran.exit_code == 2
+    error = json.loads(ran.stdout)["error"]
+    assert what in error["what"]
+    assert (error["where"], error["fix"]) == (where, f"read `{where} --help`")
+    assert what in ran.stderr
+    silent = RUNNER.invoke(cli.app, [word for word in words if word != "--json"], prog_name="windtunnel")
+    assert (silent.exit_code, silent.stdout) == (2, "")
+
+
+def test_a_termination_exits_with_143(part):
+    def terminate() -> None:
+        raise Terminated
+
+    part(terminate)
+    ran = RUNNER.invoke(cli.app, ["work"])
+    assert ran.exit_code == 143
+    assert "Terminated" in ran.stderr
+
+
 def test_ctrl_c_exits_with_130(part):
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -138,10 +171,23 @@ def test_plan_show_prints_a_plan_that_reads_back(tmp_path):
     assert told["digest"] == ran.stdout.split()[2]
 
 
-def test_plan_show_refuses_a_metric_that_does_not_exist(tmp_path):
-    path = tmp_path / "plan.toml"
-    quick = RUNNER.invoke(cli.app, ["plan", "show", "quick"]).stdout
-    path.write_text('primary = "speed"\n' + quick.replace("primary =", "#"))
-    ran = RUNNER.invoke(cli.app, ["plan", "show", str(path)])
+BAD_METRICS = [
+    ('primary = "speed"', "primary", "no metric is called 'speed'"),
+    ('primary = "attainment:S3"', "primary", "reads S3"),
+    ('slo_sets = ["tier", "S9"]', "slo_sets", "no SLO set 'S9'"),
+]
+
+
+@pytest.mark.parametrize("command", ["plan show", "calibrate", "sweep"])
+@pytest.mark.parametrize(("line", "key", "what"), BAD_METRICS)
+def test_a_metric_that_does_not_exist_is_named_at_its_line(tmp_path, command, line, key, what):
+    path, out = tmp_path / "plan.toml", tmp_path / "out"
+    quick = RUNNER.invoke(cli.app, ["plan", "show", "quick"]).stdout.replace(f"{key} =", "#")
+    path.write_text(f"# mine\n{line}\n{quick}")
+    options = [] if command == "plan show" else ["--out", str(out)]
+    ran = RUNNER.invoke(cli.app, [*command.split(), str(path), *options, "--json"])
     assert ran.exit_code == 2
-    assert "no metric is called 'speed'" in ran.stderr
+    error = json.loads(ran.stdout)["error"]
+    assert what in error["what"]
+    assert error["where"] == f"{path}:2"
+    assert not out.exists()

@@ -64,15 +64,32 @@ def finish(windtunnel, plan: Path, windows: Path, out: Path) -> None:
     assert not list(out.rglob("*.tmp"))
 
 
-def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(
-    windtunnel, begin, windows, long_plan, tmp_path
+def to_all(running, number: int) -> None:
+    """As a terminal does: the whole group."""
+    os.killpg(running.pid, number)
+
+
+def to_the_parent(running, number: int) -> None:
+    """As a supervisor or a batch system does: the process that it started."""
+    os.kill(running.pid, number)
+
+
+@pytest.mark.parametrize(
+    ("send", "number", "code"),
+    [
+        pytest.param(to_all, signal.SIGINT, 130, id="ctrl-c"),
+        pytest.param(to_the_parent, signal.SIGTERM, 143, id="terminated", marks=pytest.mark.slow),
+    ],
+)
+def test_a_stop_keeps_what_is_done_and_the_same_command_goes_on(
+    windtunnel, begin, windows, long_plan, tmp_path, send, number, code
 ):
     out = tmp_path / "out"
     with begin("sweep", long_plan, "--windows", windows, "--out", out, "--jobs", 2) as running:
         wait_for_a_shard(out, running)
-        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the whole group
+        send(running, number)
         _, said = running.communicate(timeout=120)
-    assert running.returncode == 130
+    assert running.returncode == code
     assert "runs are safe" in said
     assert "Traceback" not in said
     finish(windtunnel, long_plan, windows, out)
