@@ -1,6 +1,6 @@
 """Which waiting requests join the batch in this step: the scan of one engine's queue."""
 
-from math import isnan
+from math import inf, isnan
 
 from loadgen.result import REJECTED
 from schedulers.cost import blocks_for
@@ -120,6 +120,8 @@ def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
         if full and rules.preempt == 0 and rules.admit == 0:
             break
         request = view.waiting[engine, place]
+        if rig.plant.order_key[request] == inf:
+            break  # held, and so is whoever comes behind
         whole = table.prefill_tokens[request] - table.computed_tokens[request]
         chunk = min(whole, budget)
         fits = rules.chunked == 1 or chunk == whole

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -111,9 +112,18 @@ def measure(window: Window, plan: Plan, setup: Setup) -> Capacity:
             f"window {capacity.window_id} can't be calibrated: {capacity.served} of {capacity.rows} requests "
             f"fit the fleet, arrivals span {capacity.span_s:g} s",
             where=window.line.id,
-            fix="use a fleet with more memory, or windows whose requests arrive at different times",
+            fix=remedy(capacity),
         )
     return capacity
+
+
+def remedy(capacity: Capacity) -> str:
+    """Say what would let a window be calibrated."""
+    if capacity.served < capacity.rows and capacity.served < 2:
+        return "use a fleet with more memory or a longer model_tokens"
+    if capacity.span_s == 0.0:
+        return "use windows whose requests arrive at different times"
+    return "use windows with more requests, or longer ones: all of these end in one step"
 
 
 def write_calibration(folder: Path, capacities: Iterable[Capacity]) -> str:
@@ -173,4 +183,5 @@ def write_text(path: Path, text: str) -> None:
             else "name a folder that you may write to",
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what could not be made need not be removed
+            temporary.unlink(missing_ok=True)

@@ -12,8 +12,7 @@ import importlib
 import os
 import re
 import sys
-import types as pytypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from schedulers.policy import ClusterPolicy, EnginePolicy
 from schedulers.view import Tiers, allocate
 from sim import hooks as shapes
 from sim.kernel import run
+from sim.origin import reachable, seal
 from sim.rig import Hooks, Plant, Rig, Rules
 
 SOURCES = (
@@ -71,33 +71,9 @@ def kernel_sources() -> tuple[Path, ...]:
     return tuple(Path(str(importlib.import_module(name).__file__)) for name in SOURCES)
 
 
-def cache_in(paths: list[Path]) -> None:
-    """Send the next compilation to the cache folder of these sources."""
-    numba.config.CACHE_DIR = str(cache_root() / digest([*kernel_sources(), *paths]))
-
-
-def callees(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Plain Python functions that this one names, in its module or in a module that it names."""
-    names = set(function.__code__.co_names)
-    for name in sorted(names):
-        found = function.__globals__.get(name)
-        if isinstance(found, pytypes.FunctionType):
-            yield found
-        elif isinstance(found, pytypes.ModuleType):
-            members = (getattr(found, member, None) for member in sorted(names))
-            yield from (member for member in members if isinstance(member, pytypes.FunctionType))
-
-
-def reachable(function: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """A function and all plain functions it can reach, in a fixed order, libraries left out."""
-    seen: list[Callable[..., Any]] = []
-    todo = [function]
-    while todo:
-        here = todo.pop()
-        if here not in seen and "site-packages" not in here.__code__.co_filename:
-            seen.append(here)
-            todo.extend(callees(here))
-    return seen
+def cache_in(made_of: str) -> None:
+    """Send the next compilation to the cache folder of the kernel's sources and of what else it is made of."""
+    numba.config.CACHE_DIR = str(cache_root() / f"{digest(list(kernel_sources()))}{made_of}")
 
 
 class Ref(types.Type):  # type: ignore[misc]
@@ -236,7 +212,7 @@ def _enter(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
 def _entries() -> tuple[Any, dict[str, Any], Any]:
     """The compiled packers and the compiled event loop: made once, cached on disk."""
     allow(run)
-    cache_in([])
+    cache_in("")
     kept = kinds()
     pack = numba.njit(types.void(_i8, *kept["parts"]), cache=True)(_pack)
     shapes_kept = ("batch", "search", "notice")
@@ -289,14 +265,13 @@ def compile_hook(slot: str, hook: Callable[..., Any] | None) -> Any:
     shape = shape_of(slot)
     signature = kinds()[shape].signature
     if hook is None:
-        cache_in([])
+        cache_in("")
         return numba.njit(signature, cache=True)(getattr(shapes, f"absent_{shape}"))
     allow(hook)
     known = reachable(hook)
-    files = [Path(found.__code__.co_filename) for found in known]
-    cache_in(files)
-    seal = digest([*files, *kernel_sources()])
-    label = re.sub(r"\W", "_", f"{slot}_{hook.__module__}_{hook.__qualname__}_{seal}")
+    made_of = seal(known)
+    cache_in(f"-{made_of}")
+    label = re.sub(r"\W", "_", f"{slot}_{hook.__module__}_{hook.__qualname__}_{made_of}")
     wrapper = named(getattr(shapes, shape)(hook), label)
     try:
         return numba.njit(signature, cache=all(map(at_top, known)), _nrt=False)(wrapper)

@@ -28,11 +28,16 @@ GRACE_S = 30.0
 """How long an ending crew waits for the work in hand before it is dropped."""
 
 
+SILENCE_S = 600.0
+"""A worker that says nothing for so long hangs, and is killed: no single run takes a fraction of this."""
+
+
 class Lost(NamedTuple):
-    """Heard when a task has killed its worker ``TRIES`` times."""
+    """Heard when a task has killed its worker, or silenced it, ``TRIES`` times."""
 
     task: Any
     exit_code: int | None
+    hung: bool = False
 
 
 class Member(NamedTuple):
@@ -47,6 +52,7 @@ class Duty(NamedTuple):
 
     task: Any
     tries: int
+    hung: bool = False
 
 
 class Crew:
@@ -56,6 +62,7 @@ class Crew:
         self.jobs = max(1, jobs)
         self.idle: list[Member] = []
         self.busy: dict[Member, Duty] = {}
+        self.heard_s: dict[Member, float] = {}
 
     def __enter__(self) -> "Crew":
         return self
@@ -93,33 +100,45 @@ class Crew:
                     raise RuntimeError(f"a worker failed:\n{body}")
                 else:
                     duty = self.busy.pop(member)
-                    if duty.tries < TRIES:
+                    if duty.tries < TRIES and not duty.hung:
                         again.append(duty)
                     else:
-                        hear(Lost(duty.task, body))
+                        hear(Lost(duty.task, body, duty.hung))
 
     def assign(self, work: Work, duty: Duty) -> None:
         """Give a task to an idle worker, or to a new one."""
         while self.idle:
             member = self.idle.pop()
             if give(member, (work, duty.task)):
-                self.busy[member] = Duty(duty.task, duty.tries + 1)
+                self.take_up(member, duty)
                 return
         member = recruit()
         give(member, (work, duty.task))  # if it is dead already, `listen` says so
+        self.take_up(member, duty)
+
+    def take_up(self, member: Member, duty: Duty) -> None:
+        """Note that a worker has this duty now."""
         self.busy[member] = Duty(duty.task, duty.tries + 1)
+        self.heard_s[member] = time.monotonic()
 
     def listen(self) -> Iterator[tuple[Member, str, Any]]:
-        """Wait until somebody talks; yield (worker, kind of message, what it says)."""
+        """Wait until somebody talks; yield (worker, kind of message, what it says). Who hangs is killed."""
         by_link = {member.link: member for member in self.busy}
-        for link in wait(list(by_link)):
+        quiet_s = min(self.heard_s[member] for member in self.busy) + SILENCE_S - time.monotonic()
+        for link in wait(list(by_link), max(0.0, quiet_s)):
             member = by_link[link]  # type: ignore[index]
+            self.heard_s[member] = time.monotonic()
             try:
                 kind, body = member.link.recv()
             except (EOFError, OSError):
                 member.process.join()
                 kind, body = "dead", member.process.exitcode
             yield member, kind, body
+        for member, duty in list(self.busy.items()):
+            if time.monotonic() - self.heard_s[member] > SILENCE_S:
+                self.busy[member] = duty._replace(hung=True)
+                self.heard_s[member] = time.monotonic()
+                member.process.kill()  # its closed pipe is heard next
 
     def dismiss(self) -> None:
         """Ask all to save what they have and end; kill who does not in ``GRACE_S``, or at a second Ctrl-C."""

@@ -14,6 +14,7 @@ from schedulers.errors import PolicyError
 from schedulers.policy import Memo, Scheduler
 from schedulers.view import Floats, Ints, Tiers, View, allocate
 from sim import rig as codes
+from sim.books import tampered
 from sim.hooks import interpreted
 from sim.kernel import run as run_interpreted
 from sim.rig import Plant, Rig, Rules
@@ -76,6 +77,12 @@ def simulate(
             fix="run `windtunnel schedulers check` on it; in mode 'interpreted' a debugger can step through",
         ) from error
     report_fault(rig, scheduler)
+    fault = tampered(demand, rig, build(demand, scheduler, setup, jump=True, audit=audit))
+    if fault:
+        raise PolicyError(
+            f"scheduler {scheduler.name} wrote where it may only read: {fault}",
+            fix="keep state in memo columns; `windtunnel schedulers check` names the hook that writes",
+        )
     return Outcome(facts(demand, rig, setup), totals(demand, rig, setup))
 
 
@@ -106,9 +113,9 @@ def build(demand: Demand, scheduler: Scheduler, setup: Setup, *, jump: bool, aud
     engine, cluster = scheduler.engine, scheduler.cluster
     count = len(demand.arrival_s)
     tenants = np.ones(int(np.max(demand.tenant, initial=0)) + 1)
-    view = furnish(
-        allocate(count, setup.engines, setup.tiers, tenants, engine.memo), demand, setup, engine.oracle
-    )
+    tiers = Tiers(*(column.copy() for column in setup.tiers))  # the setup outlives the run
+    blank = allocate(count, setup.engines, tiers, tenants, engine.memo)
+    view = furnish(blank, demand, setup, engine.oracle)
     if not engine.chunked:
         view.engines.budget_max[:] = max(setup.budget_max, setup.capacity_tokens)
     board = share(view, cluster.memo)._replace(params=as_params(scheduler.cluster_params))
@@ -281,20 +288,21 @@ def facts(demand: Demand, rig: Rig, setup: Setup) -> Facts:
 def idle_service(prompt_tokens: Ints, output_tokens: Ints, setup: Setup) -> tuple[Floats, Floats]:
     """TTFT and E2E of each request alone on an idle engine, chunked by the engine's budget, in seconds."""
     costs, chunk = setup.costs, setup.budget_max
-    one = lone_steps(costs.tobytes(), chunk)
     full, rest = prompt_tokens // chunk, prompt_tokens % chunk
-    ttft_s = full * one[chunk] + one[rest] + costs[ATTENTION] * prompt_tokens.astype(float) ** 2 / 2.0
+    row = costs.tobytes()
+    whole_s = lone_step_s(row, chunk)
+    rest_s = np.array([lone_step_s(row, size) if size else 0.0 for size in rest.tolist()])
+    ttft_s = full * whole_s + rest_s + costs[ATTENTION] * prompt_tokens.astype(float) ** 2 / 2.0
     steps = np.maximum(np.minimum(output_tokens, setup.capacity_tokens - prompt_tokens) - 1, 0).astype(float)
     decode_s = step_s(costs, 0.0, 0.0, 1.0, 0.0) + costs[KV] * (prompt_tokens + 1.0)
     e2e_s = ttft_s + steps * decode_s + costs[KV] * steps * (steps - 1.0) / 2.0
     return ttft_s, e2e_s
 
 
-@lru_cache(maxsize=16)
-def lone_steps(costs: bytes, chunk: int) -> Floats:
-    """Seconds of a step of 0..chunk prefill tokens alone, attention left out; no tokens, no step."""
-    row = np.frombuffer(costs)
-    return np.array([0.0, *(step_s(row, float(tokens), 0.0, 0.0, 0.0) for tokens in range(1, chunk + 1))])
+@lru_cache(maxsize=1 << 16)
+def lone_step_s(costs: bytes, tokens: int) -> float:
+    """Seconds of a step of so many prefill tokens alone, attention left out."""
+    return step_s(np.frombuffer(costs), float(tokens), 0.0, 0.0, 0.0)
 
 
 def totals(demand: Demand, rig: Rig, setup: Setup) -> Totals:

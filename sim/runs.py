@@ -26,6 +26,7 @@ from schedulers.load import load
 from schedulers.policy import Scheduler
 from sim.calibrate import Capacity, measure
 from sim.crew import Stopped, Tell
+from sim.origin import reachable, seal
 from sim.run import Setup, simulate
 
 Summarise = Callable[..., Mapping[str, Any]]
@@ -204,18 +205,23 @@ def scheduler_of(spec: str) -> Scheduler:
 
 @cache
 def source_digest(spec: str) -> str:
-    """Return a digest of the files of a policy that does not ship with the product, "" for one that does.
+    """Return a digest of the code of a policy that does not ship with the product, "" for one that does.
 
-    An edited file is another scheduler: its old results are never taken for its new ones.
+    An edited file, helper or constant makes another scheduler: old results are never taken for its new ones.
     """
     scheduler = scheduler_of(spec)
     hooks = [hook for policy in (scheduler.engine, scheduler.cluster) for hook in policy if callable(hook)]
-    modules = {hook.__module__ for hook in hooks if not hook.__module__.startswith("schedulers.")}
-    files = sorted(str(getattr(sys.modules.get(module), "__file__", None) or "") for module in modules)
-    seal = hashlib.sha256()
+    code = [
+        found for hook in hooks for found in reachable(hook) if not found.__module__.startswith("schedulers.")
+    ]
+    own = {hook.__module__ for hook in hooks if not hook.__module__.startswith("schedulers.")}
+    files = sorted(str(getattr(sys.modules.get(module), "__file__", None) or "") for module in own)
+    if not own:
+        return ""
+    told = hashlib.sha256(seal(code).encode())
     for file in files:
-        seal.update(Path(file).read_bytes() if file else b"")
-    return seal.hexdigest()[:12] if files else ""
+        told.update(Path(file).read_bytes() if file else b"")
+    return told.hexdigest()[:12]
 
 
 def forget_policies() -> None:

@@ -29,7 +29,7 @@ from sim.calibrate import (
     write_calibration,
     write_text,
 )
-from sim.crew import Crew, Lost
+from sim.crew import SILENCE_S, Crew, Lost
 from sim.run import prepare_compiled
 from sim.runs import (
     Failure,
@@ -209,8 +209,21 @@ ROOM = "free some memory or use fewer --jobs, then run the same command again"
 
 def death(lost: Lost) -> str:
     """Say how a worker died."""
+    if lost.hung:
+        return f"after {SILENCE_S:.0f} s without a run ending"
     code = lost.exit_code
     return f"three times (exit code {code}{', killed' if code == -9 else ''})"
+
+
+def cure(lost: Lost) -> str:
+    """Say what may help against such a death."""
+    outside = any(source_digest(spec) for _, specs in lost.task.todo for spec in specs)
+    if outside:
+        return (
+            "the policy reads or writes outside its tables, or never returns; `windtunnel schedulers check` and "
+            "mode 'interpreted' show where"
+        )
+    return ROOM
 
 
 def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -> Swept:
@@ -260,20 +273,29 @@ def settled(job: Job, lines: Sequence[ManifestLine], stored: set[str]) -> bool:
 def tasks(
     job: Job, lines: Sequence[ManifestLine], capacities: dict[str, Capacity], stored: set[str]
 ) -> Iterator[Task]:
-    """Yield one task a window that has runs left, with only those; made one by one as workers get free."""
-    for line in lines:
-        capacity = capacities[line.id]
-        whole = Task(job, line, capacity, ())
-        todo = []
-        for rho in job.plan.regions:
-            region = place(
-                rho, requests=capacity.served, span_s=capacity.span_s, capacity_per_s=capacity.capacity_per_s
-            )
-            left = tuple(spec for spec in job.plan.specs if key_of(whole, region, spec).run_id not in stored)
-            if left:
-                todo.append((region, left))
-        if todo:
-            yield whole._replace(todo=tuple(todo))
+    """Yield the runs left, made one by one as workers get free: a task a window for all that ships.
+
+    A policy from outside has tasks of its own, at the end: if it crashes or hangs, it takes nobody with it.
+    """
+    ships = tuple(spec for spec in job.plan.specs if not source_digest(spec))
+    outside = tuple((spec,) for spec in job.plan.specs if source_digest(spec))
+    for specs in (ships, *outside):
+        for line in lines:
+            capacity = capacities[line.id]
+            whole = Task(job, line, capacity, ())
+            todo = []
+            for rho in job.plan.regions:
+                region = place(
+                    rho,
+                    requests=capacity.served,
+                    span_s=capacity.span_s,
+                    capacity_per_s=capacity.capacity_per_s,
+                )
+                left = tuple(spec for spec in specs if key_of(whole, region, spec).run_id not in stored)
+                if left:
+                    todo.append((region, left))
+            if todo:
+                yield whole._replace(todo=tuple(todo))
 
 
 def lost_runs(lost: Lost) -> list[Failure]:
@@ -281,7 +303,7 @@ def lost_runs(lost: Lost) -> list[Failure]:
     task: Task = lost.task
     stored = done_ids(task.job.out)
     return [
-        Failure(key.scheduler, key.window_id, key.region, f"its process ended {death(lost)}; {ROOM}")
+        Failure(key.scheduler, key.window_id, key.region, f"its process ended {death(lost)}; {cure(lost)}")
         for region, specs in task.todo
         for key in (key_of(task, region, spec) for spec in specs)
         if key.run_id not in stored

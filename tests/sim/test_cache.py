@@ -12,6 +12,7 @@ from sim import compiled
 
 RUN = """
 import sys
+import numpy
 from tests.sim.stage import setup, same, traffic
 from schedulers.load import load
 from sim.run import simulate
@@ -19,7 +20,7 @@ for spec in sys.argv[1:]:
     demand, place = traffic(40, 12.0, seed=3), setup(blocks=90, sequences=6, budget=128)
     fast = simulate(demand, load(spec), place, "stepped")
     assert same(fast, simulate(demand, load(spec), place, "interpreted")) == [], spec
-    print(f"{fast.facts.finished_s.sum():.6f}")
+    print(f"{numpy.nansum(fast.facts.finished_s):.6f}")
 """
 
 
@@ -81,3 +82,16 @@ def test_an_edit_of_a_policy_or_of_what_it_calls_is_seen(cache, tmp_path):
     assert play(cache, f"{mine}:POLICY") == plain
     rule.write_text(text.format("-"))
     assert play(cache, f"{mine}:POLICY") == newest_first
+
+
+@pytest.mark.slow
+def test_a_constant_from_a_file_without_functions_is_seen(cache, tmp_path):
+    """Compiled code freezes constants; a file that supplies only those is part of what it is made of."""
+    mine, weights = tmp_path / "mine.py", tmp_path / "tunnel_weights.py"
+    imports = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom tunnel_weights import W"
+    mine.write_text(POLICY.format(imports=imports, key="W * view.requests.arrival_s[request]"))
+    told = []
+    for weight in ("1.0", "-1.0"):
+        weights.write_text(f'"""Weights."""\n\nW = {weight}\n')
+        told.append(play(cache, f"{mine}:POLICY"))
+    assert told[0] != told[1]

@@ -72,6 +72,21 @@ def test_a_task_that_kills_its_worker_is_reported_and_the_others_go_on():
     assert TRIES == 3
 
 
+def hang_on_one(task, tell, stopped):
+    if task == 1:
+        time.sleep(600)
+    tell(task)
+
+
+def test_a_task_that_hangs_is_given_up_once_and_the_others_go_on(monkeypatch):
+    monkeypatch.setattr("sim.crew.SILENCE_S", 3.0)
+    told: list[object] = []
+    with Crew(2) as crew:
+        crew.run(hang_on_one, [0, 1, 2], told.append)
+    assert Lost(1, -signal.SIGKILL, hung=True) in told
+    assert sorted(one for one in told if not isinstance(one, Lost)) == [0, 2]
+
+
 def test_a_refusal_reaches_the_caller_whole():
     with Crew(2) as crew, pytest.raises(InputError) as caught:
         crew.run(refuse, [1, 2, 3], print)

@@ -9,7 +9,7 @@ from schedulers.errors import PolicyError
 from schedulers.load import load
 from schedulers.policy import HOLD
 from sim.run import simulate
-from tests.sim.stage import setup, traffic
+from tests.sim.stage import COSTS, TIERS, setup, traffic
 
 MODES = ("interpreted", "jumped")
 DEMAND = traffic(30, 10.0)
@@ -132,6 +132,67 @@ def test_held_requests_are_offered_again_when_a_step_ends(mode):
 def test_what_the_simulator_does_not_do_is_refused_not_ignored(lack):
     with pytest.raises(PolicyError, match="does not run yet"):
         run("jumped", **lack)
+
+
+def free_prompts(view, request, now_s):
+    view.requests.prefill_tokens[request] = 1
+    return view.requests.arrival_s[request]
+
+
+def free_steps(view, request, now_s):
+    view.costs[0, 1] = 0.0
+    return view.requests.arrival_s[request]
+
+
+def early_answers(view, request, now_s):
+    view.requests.generated_tokens[request] += 1
+    return view.requests.arrival_s[request]
+
+
+def computed_already(view, request, now_s):
+    view.requests.computed_tokens[request] = view.requests.prompt_tokens[request] - 1
+    return view.requests.arrival_s[request]
+
+
+def kinder_targets(view, request, now_s):
+    view.tiers.ttft_s[0] = 99.0
+    return view.requests.arrival_s[request]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("hook", "cheat"),
+    [
+        ("order", free_prompts),
+        ("order", free_steps),
+        ("serve", early_answers),
+        ("order", computed_already),
+        ("order", kinder_targets),
+    ],
+)
+def test_a_policy_that_rewrites_the_books_is_found_out(mode, hook, cheat):
+    """Attainment of 1 by a free prompt is no scheduling."""
+    place = setup(sequences=4, tiers=TIERS._replace(ttft_s=TIERS.ttft_s.copy()), costs=COSTS.copy())
+    with pytest.raises(PolicyError, match="mine wrote where it may only read"):
+        run(mode, place, **{hook: cheat})
+
+
+def hold_from_seven(view, request, now_s):
+    return inf if request >= 7 and now_s < 50.0 else view.requests.arrival_s[request]
+
+
+def at_fifty(view, engine, now_s):
+    return 50.0 if now_s < 50.0 else inf
+
+
+@pytest.mark.parametrize("mode", [*MODES, "stepped"])
+def test_an_order_of_inf_holds(mode):
+    """Requests from number 7 on wait until second 50, though there is room; without a wake it is a stall."""
+    facts = run(mode, place=setup(), order=hold_from_seven, wake=at_fifty).facts
+    assert (facts.started_s[:7] < 10.0).all()
+    assert (facts.started_s[7:] >= 50.0).all()
+    with pytest.raises(PolicyError, match="stalled"):
+        run(mode, order=never)
 
 
 def test_prefix_readers_are_refused_while_there_is_no_prefix_cache():

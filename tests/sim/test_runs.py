@@ -114,6 +114,31 @@ def test_a_key_sees_every_cause(made):
     assert len({plain.run_id, *(key.run_id for key in causes)}) == len(causes) + 1
 
 
+OUTSIDE = """\"\"\"Mine.\"\"\"
+from schedulers.policy import EnginePolicy
+def order(view, request, now_s):
+    return -view.requests.arrival_s[request]
+POLICY = EnginePolicy("{name}", order=order)
+"""
+
+
+def test_policies_from_outside_have_tasks_of_their_own_at_the_end(windows, tmp_path):
+    """If one crashes its worker, nobody else's runs are in the same task."""
+    files = [tmp_path / f"{name}.py" for name in ("one", "two")]
+    for file in files:
+        file.write_text(OUTSIDE.format(name=file.stem))
+    specs = (f"{files[0]}:POLICY", "edf", f"{files[1]}:POLICY", "sjf-pred")
+    tier = TierSpec("a", 0.5, 0.05, 1.0)
+    few = {"controls": (), "regions": (0.7, 1.1), "slo_sets": ("tier",)}
+    job, lines = open_job(Plan("p", specs, (tier,), str(windows), **few), tmp_path / "out", summarise, "rev")
+    capacities, sha256 = calibrate(job, lines, Here(), lambda step: None)
+    found = list(tasks(replace(job, calibration_sha256=sha256), lines, capacities, set()))
+    groups = [{one for _, some in task.todo for one in some} for task in found]
+    assert groups == [{"edf", "sjf-pred"}] * 2 + [{specs[0]}] * 2 + [{specs[2]}] * 2
+    assert "schedulers check" in lost_runs(Lost(found[-1], -11))[0].what
+    assert "memory" in lost_runs(Lost(found[0], -9))[0].what
+
+
 def test_parameters_are_told_with_their_names():
     assert '"max_wait_s":"inf"' in params_json(scheduler_of("sjf-pred"))
     assert '"phi":0.5' in params_json(scheduler_of("sarathi:phi=0.5"))
