@@ -358,7 +358,8 @@ def _failure_problems(folder: Path) -> list[str]:
 def _request_problems(path: Path, arrivals: Mapping[str, int], keeps: bool) -> list[str]:
     """Return what is wrong with a requests shard; ``arrivals`` a run of the runs shard of the same name."""
     if not path.exists():
-        return [f"{path}: the facts of {len(arrivals)} runs are missing; fix: {_remedy(path)}"]
+        fix = _REMEDY.replace("this shard", f"runs/{path.name}")
+        return [f"{path}: the facts of {len(arrivals)} runs are missing; fix: {fix}"]
     try:
         table = _complete(path, ("run_id", "request", *Facts._fields))
     except InputError as error:

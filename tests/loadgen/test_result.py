@@ -280,7 +280,7 @@ def test_runs_without_their_facts_are_named_and_redone(tmp_path, damage):
     damage(lost)
     [problem] = verify(tmp_path)
     assert str(lost) in problem
-    assert "and runs/one.parquet" in problem
+    assert "runs/one.parquet" in problem.split("fix: delete ")[1]
     assert done_ids(tmp_path) == {replace(KEY, seed=2).run_id}
     assert drop_factless(tmp_path) == 1
     assert not kept.exists()
