@@ -109,6 +109,7 @@ def run_region(
     targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
     rows: list[dict[str, Any]] = []
     kept: list[tuple[str, Facts]] = []
+    done: list[str] = []
     for spec in specs:
         if stopped():
             break
@@ -120,12 +121,13 @@ def run_region(
             tell(Failure(key.scheduler, key.window_id, key.region, str(error)))
             continue
         metrics = job.summarise(facts, totals, window.scored, targets, job.plan.slo_sets)
+        done.append(spec)
         rows.append(run_row(key, facts, totals, metrics, pressure))
         if job.plan.keep == "requests":
             kept.append((key.run_id, facts))
         tell(Ran(key.scheduler))
     if rows:
-        write_shard(job.out, shard_name(task, region, specs), rows, kept or None)
+        write_shard(job.out, shard_name(task, region, tuple(done)), rows, kept or None)
         tell(Stored(len(rows)))
 
 
@@ -139,6 +141,9 @@ def region_columns(task: Task, window: Window, region: Region) -> dict[str, Any]
     """Return the columns that say how a region's pressure was made, and what the scored rows really met."""
     setup, capacity = task.job.setup, task.capacity
     work = work_s(window.prompt_tokens, window.output_tokens, setup.costs, setup.sequences_max)
+    work = np.where(
+        window.prompt_tokens < setup.capacity_tokens, work, 0.0
+    )  # what is rejected is no pressure
     serve_all_s = capacity.served / capacity.capacity_per_s
     arrival_s = np.asarray(window.arrival_s) * region.factor
     return {

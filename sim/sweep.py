@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from loadgen.manifest import manifest_sha256, read_manifest
 from loadgen.plan import Plan, plain, toml
 from loadgen.region import place
-from loadgen.result import done_ids
+from loadgen.result import done_ids, drop_factless, write_failures
 from loadgen.window import ManifestLine
 from schedulers.errors import InputError
 from schedulers.load import load
@@ -234,6 +234,7 @@ def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -
     After a KeyboardInterrupt, leaving the crew's context lets workers save the runs that they have done.
     """
     freeze(job)
+    drop_factless(job.out)
     stored = done_ids(job.out)
     if not settled(job, lines, stored):
         compile_policies(job.plan, notice)
@@ -256,7 +257,10 @@ def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -
         ended += max(1, len(new))
         notice(Step("sweep", ended, total, told.scheduler if not isinstance(told, Lost) else ""))
 
-    crew.run(run_window, tasks(job, lines, capacities, stored), hear)
+    try:
+        crew.run(run_window, tasks(job, lines, capacities, stored), hear)
+    finally:
+        write_failures(job.out, failures)
     return Swept(total, before, now - before, tuple(failures))
 
 
