@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from loadgen.manifest import manifest_sha256, read_manifest
 from loadgen.plan import Plan, plain, toml
 from loadgen.region import place
-from loadgen.result import done_ids, drop_factless, write_failures
+from loadgen.result import PLAN_REMEDY, done_ids, drop_factless, write_failures
 from loadgen.window import ManifestLine
 from schedulers.errors import InputError
 from schedulers.load import load
@@ -138,7 +138,7 @@ def refuse_another(job: Job, only: tuple[str, ...] = ()) -> None:
     try:
         before = dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError):
-        raise InputError("the frozen plan is damaged", where=str(path), fix="use a new --out") from None
+        raise InputError("the frozen plan is damaged", where=str(path), fix=PLAN_REMEDY) from None
     frozen = frozen_plan(job)
     keys = only or sorted(({*before} | {*frozen}) - {"digest"})
     changed = [key for key in keys if before.get(key) != frozen.get(key)]
