@@ -10,7 +10,7 @@ from schedulers.cost import blocks_for, owed_tokens, ranked
 from schedulers.policy import TAKE, WAIT, EnginePolicy, Memo, Param
 from schedulers.published._formulas import STEP_S, WATERMARK, can_hold, switch
 from schedulers.published._shadow import LEFT, OWED, SHADOW_SWITCH, behind, count_down, counting_s, start
-from schedulers.view import EVICT, TOKEN, View
+from schedulers.view import EVICT, STEP, TOKEN, View
 from schedulers.view import TAKE as TAKEN
 
 SHADOW, FALLBACK, KEEPS, TOKENS, SEQUENCES, CAP, OFF_LOW, OFF_HIGH, MARK = range(9)
@@ -166,6 +166,10 @@ def observe(view: View, request: int, event: int, now_s: float) -> None:
         if table.memo[request, TIMED] == 1.0:
             set_time(view, request, now_s - float(view.engines.step_s[table.engine[request]]))
         return
+    if (
+        event == STEP
+    ):  # watched only so that no step is jumped over: free blocks, and with them who runs, move
+        return
     table.memo[request, TIMED] = table.memo[request, OWED] = 0.0
     if event == TAKEN and view.params[SHADOW] == 1.0:
         start(view, request)
@@ -190,7 +194,7 @@ POLICY = EnginePolicy(
     budget=budget,
     observe=observe,
     wake=wake,
-    watches=(TAKEN, TOKEN, EVICT),
+    watches=(TAKEN, TOKEN, EVICT, STEP),
     params=(
         SHADOW_SWITCH,
         switch(

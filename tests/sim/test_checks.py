@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from schedulers.load import cluster_names, engine_names, find, load
+from schedulers.load import find, load, shipped_names
 from schedulers.policy import REFUSE, TAKE, WAIT, ClusterPolicy, EnginePolicy, Param
 from schedulers.view import View
 from sim import checks
@@ -125,7 +125,7 @@ def test_plain_python_passes_through_the_slow_door():
     assert rules(EnginePolicy("planted", order=with_a_dict, python=True)) == set()
 
 
-@pytest.mark.parametrize("name", [*engine_names(), *cluster_names()])
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_policy_keeps_the_contract(name):
     assert check(find(name).policy) == []
 
