@@ -21,9 +21,11 @@ check: setup
 	.venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy
 
 test: check
+	.ci/needs
 	$(RUN) pytest -q -m "not slow" -n 2
 
 test-all: check
+	.ci/needs
 	$(RUN) pytest -q -n 2
 
 bench: setup
