@@ -1,0 +1,1 @@
+"""Stubs made from proto/ by `python -m services.stubs`: never edited by hand."""
