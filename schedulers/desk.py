@@ -1,0 +1,381 @@
+"""The dispatcher sans input and output: messages in, decisions out, for whoever has a clock and sockets.
+
+The functions that judge are those of ``schedulers.dispatcher``, which the simulator's kernel compiles; the tables
+are a ``Board``. Requests are called by their number, engines by their row.
+"""
+
+from math import inf, isnan
+from typing import NamedTuple
+
+import numpy as np
+
+from schedulers.board import Account, Arrival, Board, Place
+from schedulers.dispatcher import fewest_requests, lawful
+from schedulers.errors import PolicyError
+from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy, Hook
+from schedulers.view import ARRIVAL, EVICT, FINISH, FIRST_TOKEN, REJECT, RUNNING, STEP, TOKEN, Floats, Tiers
+from schedulers.view import TAKE as TAKEN
+
+SEND, REFUSED, EXPIRED, LOST, STALLED, MOVE, SCALE = (
+    "send",
+    "refuse",
+    "expire",
+    "lost",
+    "stall",
+    "move",
+    "scale",
+)
+"""Kinds of decisions. LOST: no engine may try it again; STALLED: the engine is to drop it, it is offered anew."""
+
+
+class Decision(NamedTuple):
+    """What is to be done about a request (or, for SCALE, about the fleet: ``number`` is the change)."""
+
+    kind: str
+    number: int
+    engine: int = -1
+    reason: str = ""
+    sequence: int = 0  # of the sending, for SEND
+    source: int = -1  # engine that gives it away, for MOVE
+
+
+class Bounds(NamedTuple):
+    """Limits by which the dispatcher itself refuses or gives up; infinite ones never do. Seconds."""
+
+    queue_max: Floats  # (tiers,) requests of a tier that have no token yet
+    rows_max: int = 65_536
+    queue_s: float = inf  # without a first token since arrival
+    first_token_s: float = inf  # since it was sent to an engine
+    between_tokens_s: float = inf
+    attempts_max: int = 3
+    busy_s: float = inf  # an engine whose report is older takes nothing new
+    failures_max: int = 3  # in a row; then the engine rests
+    rest_s: float = 5.0
+
+
+class Desk:
+    """Owns the central queue and the board; every decision is returned and nothing is done."""
+
+    def __init__(
+        self, policy: ClusterPolicy, params: tuple[float, ...], tiers: Tiers, bounds: Bounds, *,
+        tenants: int = 64, strict: bool = False,
+    ) -> None:  # fmt: skip
+        self.policy, self.bounds, self.strict = policy, bounds, strict
+        self.board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
+        self.held: list[int] = []
+        self.attempts: dict[int, int] = {}
+        self.moving: set[int] = set()
+        self.up: dict[int, bool] = {}
+        self.failures: dict[int, int] = {}
+        self.rested_at_s: dict[int, float] = {}
+        self.asked_s = -inf
+        self.faults: list[str] = []
+
+    def switch(self, policy: ClusterPolicy, params: tuple[float, ...]) -> None:
+        """Go on with another policy: it starts with an empty memory and sees what is there."""
+        board, old = self.board, self.board.view
+        self.policy = policy
+        fresh = Board(old.tiers, old.tenants.weight, policy.memo, np.array(params or (0.0,)), 64).view
+        rows, engines = len(board.number), len(old.engines.alive)
+        board.memo = policy.memo
+        board.view = old._replace(
+            requests=old.requests._replace(memo=np.zeros((rows, max(1, policy.memo.requests)))),
+            engines=old.engines._replace(memo=np.zeros((engines, max(1, policy.memo.engines)))),
+            tenants=old.tenants._replace(memo=fresh.tenants.memo),
+            params=fresh.params,
+        )
+
+    # engines
+
+    def join(self, place: Place, now_s: float, engine: int = -1) -> int:
+        """An engine is there, new or (with its row) back again; returns its row."""
+        if engine < 0:
+            engine = self.board.join(place)
+        else:
+            self.board.furnish(engine, place)
+        self.up[engine], self.failures[engine] = True, 0
+        self.board.view.engines.draining[engine] = 0
+        self.board.view.engines.reported_s[engine] = now_s
+        self._see(engine, now_s)
+        return engine
+
+    def away(self, engine: int) -> None:
+        """Its link is cut: it takes nothing new, what it holds stays its own for now."""
+        self.up[engine] = False
+        self.board.view.engines.alive[engine] = 0
+
+    def drain(self, engine: int, draining: bool = True) -> None:
+        """It takes nothing new; what it holds ends there."""
+        self.board.view.engines.draining[engine] = int(draining)
+
+    def die(self, engine: int, now_s: float) -> list[Decision]:
+        """It is gone with all it held: each of its requests is offered anew, or lost."""
+        self.away(engine)
+        decisions: list[Decision] = []
+        for row in self.board.held_by(engine):
+            decisions += self._again(row, "engine_lost", now_s)
+        return decisions
+
+    def report(self, engine: int, account: Account, now_s: float) -> None:
+        """An engine's account of itself; held requests are not offered yet (see ``offer_held``)."""
+        steps = int(self.board.view.engines.steps[engine])
+        for number in account.evicted:
+            row = self.board.row_of.get(number, -1)
+            if row >= 0:
+                self._note(row, EVICT, now_s)
+        for row in self.board.take_in(engine, account, now_s):
+            self._note(row, TAKEN, now_s)
+        if account.steps != steps:
+            self._note(engine, STEP, now_s)
+        self._see(engine, now_s)
+
+    def heard(self, engine: int, now_s: float) -> None:
+        """It answered something well: it is not ill."""
+        self.failures[engine] = 0
+        self._see(engine, now_s)
+
+    def blame(self, engine: int, now_s: float) -> None:
+        """It failed a request; after ``failures_max`` in a row it rests for ``rest_s``."""
+        self.failures[engine] = self.failures.get(engine, 0) + 1
+        if self.failures[engine] >= self.bounds.failures_max:
+            self.rested_at_s[engine] = now_s + self.bounds.rest_s
+        self._see(engine, now_s)
+
+    def _see(self, engine: int, now_s: float) -> None:
+        """Write down whether it may be sent something now."""
+        fleet = self.board.view.engines
+        fresh = now_s - fleet.reported_s[engine] <= self.bounds.busy_s
+        rested = now_s >= self.rested_at_s.get(engine, -inf)
+        fleet.alive[engine] = int(self.up[engine] and fresh and rested)
+
+    # requests
+
+    def arrive(self, arrival: Arrival, now_s: float) -> list[Decision]:
+        """A request arrives: sent, refused, or (no decision) held in the central queue."""
+        if self.waiting(arrival.tier) >= self.bounds.queue_max[arrival.tier]:
+            return [Decision(REFUSED, arrival.number, reason="queue_full")]
+        row = self.board.open(arrival)
+        if row < 0:
+            return [Decision(REFUSED, arrival.number, reason="queue_full")]
+        self.attempts[arrival.number] = 0
+        self._note(row, ARRIVAL, now_s)
+        decisions = self._offer(row, now_s)
+        if not decisions:
+            self.held.append(row)
+        return decisions
+
+    def adopt(self, arrival: Arrival, engine: int, attempt: int, now_s: float) -> bool:
+        """Take over a request that an engine holds already (after a restart); False if there is no row left."""
+        row = self.board.open(arrival)
+        if row < 0:
+            return False
+        self.attempts[arrival.number] = attempt
+        self.board.enqueue(row, engine, now_s)
+        self.board.unseen[engine].clear()  # it is in the engine's next account
+        return True
+
+    def tokens(self, number: int, fresh: int, now_s: float) -> None:
+        """So many tokens of a request have come, in order."""
+        row, table = self.board.row_of.get(number, -1), self.board.view.requests
+        if row < 0 or fresh <= 0:
+            return
+        first = bool(np.isnan(table.first_token_s[row]))
+        table.generated_tokens[row] += fresh
+        table.fresh_tokens[row] = fresh
+        if first:
+            table.first_token_s[row] = now_s
+            self._note(row, FIRST_TOKEN, now_s)
+        table.last_token_s[row] = now_s
+        self._note(row, TOKEN, now_s)
+
+    def finish(self, number: int, now_s: float, event: int = FINISH) -> None:
+        """A request ended, at an engine or by its client's will; its row is free."""
+        row = self.board.row_of.get(number, -1)
+        if row < 0:
+            return
+        engine = int(self.board.view.requests.engine[row])
+        if event == FINISH and engine >= 0:
+            self.heard(engine, now_s)
+        self._note(row, event, now_s)
+        self._close(row)
+
+    def fail(self, number: int, reason: str, now_s: float) -> list[Decision]:
+        """An engine could not go on with a request: offered anew, or lost."""
+        row = self.board.row_of.get(number, -1)
+        if row < 0:
+            return []
+        engine = int(self.board.view.requests.engine[row])
+        if engine >= 0:
+            self.blame(engine, now_s)
+        return self._again(row, reason, now_s)
+
+    def moved(self, number: int, engine: int, now_s: float) -> int:
+        """A migration was committed; returns the sequence that its sending has at the destination."""
+        row, table = self.board.row_of[number], self.board.view.requests
+        self.moving.discard(number)
+        state, computed = table.state[row], table.computed_tokens[row]
+        self.board.leave(row)
+        self.attempts[number] += 1
+        sequence = self.board.enqueue(row, engine, now_s)
+        if state == RUNNING:
+            table.computed_tokens[row] = computed
+        return sequence
+
+    def stayed(self, number: int) -> None:
+        """A migration was given up; the request is where it was."""
+        self.moving.discard(number)
+
+    def waiting(self, tier: int) -> int:
+        """Open requests of a tier without a token."""
+        table, board = self.board.view.requests, self.board
+        pending = (board.number >= 0) & (table.tier == tier) & np.isnan(table.first_token_s)
+        return int(np.count_nonzero(pending & (table.generated_tokens == 0)))
+
+    # time
+
+    def offer_held(self, now_s: float) -> list[Decision]:
+        """Offer the central queue again, in the policy's order; ties by (arrival, luck, row)."""
+        if not self.held:
+            return []
+        view, decisions = self.board.view, list[Decision]()
+        table = view.requests
+        keys = {row: self._ask("order", row, now_s, float(table.arrival_s[row])) for row in self.held}
+        self.held.sort(key=lambda row: (keys[row], table.arrival_s[row], table.luck[row], row))
+        still: list[int] = []
+        for row in self.held:
+            settled = self._offer(row, now_s)
+            decisions += settled
+            if not settled:
+                still.append(row)
+        self.held = still
+        return decisions
+
+    def tick(self, now_s: float) -> list[Decision]:
+        """What time alone brings: stale engines, expired and stalled requests, migration and scaling."""
+        decisions: list[Decision] = []
+        for engine in self.up:
+            self._see(engine, now_s)
+        decisions += self._overdue(now_s)
+        if self.policy.period_s > 0.0 and now_s - self.asked_s >= self.policy.period_s:
+            self.asked_s = now_s
+            decisions += self._rearrange(now_s)
+        return decisions + self.offer_held(now_s)
+
+    def _overdue(self, now_s: float) -> list[Decision]:
+        view, board, bounds = self.board.view, self.board, self.bounds
+        table, decisions = view.requests, list[Decision]()
+        open_rows = board.number >= 0
+        unborn = open_rows & np.isnan(table.first_token_s) & (table.generated_tokens == 0)
+        sent = open_rows & (table.engine >= 0)
+        since_s = np.fmax(table.enqueued_s, table.last_token_s)
+        silent = sent & ~np.isnan(table.last_token_s) & (now_s - since_s > bounds.between_tokens_s)
+        dumb = sent & np.isnan(table.last_token_s) & (now_s - table.enqueued_s > bounds.first_token_s)
+        expired = unborn & (now_s - table.arrival_s > bounds.queue_s)
+        for row in np.flatnonzero(expired):
+            number, engine = int(board.number[row]), int(table.engine[row])
+            self._note(int(row), REJECT, now_s)
+            self._close(int(row))
+            decisions.append(Decision(EXPIRED, number, engine, "queue_timeout"))
+        for row in np.flatnonzero((silent | dumb) & ~expired):
+            number, engine = int(board.number[row]), int(table.engine[row])
+            decisions.append(Decision(STALLED, number, engine, "stalled"))
+            decisions += self.fail(number, "stalled", now_s)
+        return decisions
+
+    def _rearrange(self, now_s: float) -> list[Decision]:
+        """Ask the policy's migrate about each running request, and its scale about the fleet."""
+        view, decisions = self.board.view, list[Decision]()
+        if self.policy.migrate is not None:
+            for row in np.flatnonzero((self.board.number >= 0) & (view.requests.state == RUNNING)):
+                number, here = int(self.board.number[row]), int(view.requests.engine[row])
+                answer = self._ask("migrate", int(row), now_s, float(here))
+                if answer in (here, HOLD) or number in self.moving or not lawful(view, answer):
+                    continue
+                self.moving.add(number)
+                decisions.append(Decision(MOVE, number, int(answer), "policy", source=here))
+        if self.policy.scale is not None:
+            change = int(self._ask("scale", -1, now_s, 0.0))
+            if change:
+                decisions.append(Decision(SCALE, change, reason="policy"))
+        return decisions
+
+    # judgement
+
+    def _offer(self, row: int, now_s: float) -> list[Decision]:
+        """Ask the policy about one request; nothing if it stays in the centre."""
+        view, number = self.board.view, int(self.board.number[row])
+        first_time = self.attempts[number] == 0
+        say = self._ask("admit", row, now_s, TAKE) if first_time else TAKE
+        if say == REFUSE:
+            self._note(row, REJECT, now_s)
+            self._close(row)
+            return [Decision(REFUSED, number, reason="shed")]
+        if say != TAKE:
+            return []
+        answer = float(fewest_requests(view, row))
+        if self.policy.dispatch is not None:
+            asked = self._ask("dispatch", row, now_s, answer)
+            if lawful(view, asked):
+                answer = asked
+            else:
+                self._fault(f"named an engine in dispatch that is not serving: {asked}")
+        if answer == HOLD:
+            return []
+        engine = int(answer)
+        if view.requests.prompt_tokens[row] + 1 > self.board.capacity_tokens(engine):
+            self._note(row, REJECT, now_s)
+            self._close(row)
+            return [Decision(REFUSED, number, engine, "too_long")]
+        self.attempts[number] += 1
+        return [Decision(SEND, number, engine, sequence=self.board.enqueue(row, engine, now_s))]
+
+    def _again(self, row: int, reason: str, now_s: float) -> list[Decision]:
+        """Offer a request anew after its engine failed it, or give it up."""
+        number = int(self.board.number[row])
+        self.moving.discard(number)
+        self.board.leave(row)
+        if self.attempts[number] >= self.bounds.attempts_max:
+            self._note(row, REJECT, now_s)
+            self._close(row)
+            return [Decision(LOST, number, reason=reason)]
+        self.board.view.requests.last_token_s[row] = np.nan
+        settled = self._offer(row, now_s)
+        if not settled:
+            self.held.append(row)
+        return settled
+
+    def _close(self, row: int) -> None:
+        number = int(self.board.number[row])
+        if row in self.held:
+            self.held.remove(row)
+        self.attempts.pop(number, None)
+        self.moving.discard(number)
+        self.board.close(row)
+
+    def _ask(self, name: str, row: int, now_s: float, default: float) -> float:
+        """Ask one hook; a policy that raises or returns NaN is overruled, or with ``strict`` an error."""
+        hook: Hook | None = getattr(self.policy, name)
+        if hook is None:
+            return default
+        try:
+            answer = float(hook(self.board.view, row, now_s))
+        except Exception as error:
+            self._fault(f"raised {type(error).__name__} in {name}: {error}")
+            return default
+        if isnan(answer):
+            self._fault(f"returned NaN from {name}")
+            return default
+        return answer
+
+    def _fault(self, what: str) -> None:
+        if self.strict:
+            raise PolicyError(f"cluster policy {self.policy.name} {what}")
+        self.faults = [*self.faults[-99:], what]
+
+    def _note(self, row: int, event: int, now_s: float) -> None:
+        """Tell a policy that watches this event."""
+        if self.policy.observe is not None and event in self.policy.watches:
+            try:
+                self.policy.observe(self.board.view, row, event, now_s)
+            except Exception as error:
+                self._fault(f"raised {type(error).__name__} in observe: {error}")
