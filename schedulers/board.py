@@ -177,7 +177,7 @@ class Board:
             if table.state[row] == RUNNING:  # evicted: it computes prompt and answer again
                 table.evictions[row] += 1
                 table.enqueued_s[row] = now_s
-                table.prefill_tokens[row] = table.prompt_tokens[row] + table.generated_tokens[row]
+            table.prefill_tokens[row] = table.prompt_tokens[row] + table.generated_tokens[row]
             table.state[row], table.computed_tokens[row], table.blocks[row] = WAITING, 0, 0
             view.tenants.waiting[table.tenant[row]] += 1
         view.waiting[engine, : len(waiting)] = waiting

@@ -65,6 +65,9 @@ def played(demand, scheduler, place):
     def tell(now_s):
         for engine in range(place.engines):
             advance(rig, engine, now_s)
+        for request, row in list(desk.board.row_of.items()):
+            told = int(desk.board.view.requests.generated_tokens[row])
+            desk.tokens(request, int(rig.known.requests.generated_tokens[request]) - told, now_s)
         for request in np.flatnonzero(rig.plant.outcome >= 0).tolist():
             if request not in gone:
                 gone.add(request)
