@@ -59,17 +59,24 @@ class Prices:
     kv_s: float = 0.086e-6  # an output token and token of context
 
 
+STRATA = ("crossed", "terciles")
+"""Work rate x burstiness (reference/traces.md 7.2), or early, middle and late (published-studies.md A.1)."""
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """How to choose: kind and number of windows, seed, step of the grid in rows (0: disjoint), prices."""
+    """How to choose: kind and number of windows, seed, step of the grid in rows (0: disjoint), prices, strata."""
 
     kind: str = "main"
     count: int = 80
     seed: int = 0
     stride_rows: int = 0
     prices: Prices = Prices()
+    strata: str = "crossed"
 
     def __post_init__(self) -> None:
+        if self.strata not in STRATA:
+            raise InputError(f"unknown strata {self.strata!r}", fix=f"use one of {', '.join(STRATA)}")
         if self.kind not in KINDS:
             raise InputError(
                 f"unknown kind of window {self.kind!r}", where="--kind", fix=f"use one of {', '.join(KINDS)}"

@@ -2,12 +2,15 @@
 
 Strata are 4 quartiles of priced work a second x 3 tertiles of kappa at 1 s (reference/traces.md 7.2),
 each taken within a part of the source (a service, a mix of channels): so each part fills every stratum,
-and a stratum says "busy for its service", not "which service". Picks are made one after another and the
-next never depends on how many were asked for: a longer choice begins with the shorter one.
+and a stratum says "busy for its service", not "which service". Or they are the thirds of each file in time,
+half of the windows from the first (the design of reference/published-studies.md A.1). Picks are made one
+after another and the next never depends on how many were asked for: a longer choice begins with the shorter
+one.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from loadgen.candidate import Candidate, Recipe, candidates, grid_start, rules
@@ -16,6 +19,12 @@ from loadgen.trace import Trace
 WORK_BINS, KAPPA_BINS = 4, 3
 TIME_BLOCKS, DEV_BLOCKS = 10, 6
 """A trace's candidates in time order fall in 10 blocks: the first 60 % for development, then tests."""
+CELLS: Mapping[str, float] = MappingProxyType(
+    {f"w{work}k{kappa}": 1.0 for work in range(WORK_BINS) for kappa in range(KAPPA_BINS)}
+)
+"""Cells of work rate x burstiness, all of one weight."""
+TERCILES: Mapping[str, float] = MappingProxyType({"early": 2.0, "middle": 1.0, "late": 1.0})
+"""Thirds of a file in time with their weights: of 40 windows 20, 10 and 10."""
 SCRIPT = "script"
 SCRIPTS_KEPT, SCRIPT_EVERY = 4, 10
 """Windows of one repeated prompt or output are kept on purpose: each tenth pick, four at most, labelled."""
@@ -24,7 +33,10 @@ Place = tuple[int, int]
 
 
 class Pick(NamedTuple):
-    """A candidate with its stratum (``w0k0`` .. ``w3k2``, or ``script``), block of time (0-9) and split."""
+    """A candidate with its stratum, block of time (0-9) and split.
+
+    The stratum is ``w0k0`` .. ``w3k2`` or ``script``; ``early``, ``middle`` or ``late`` where strata are times.
+    """
 
     candidate: Candidate
     stratum: str
@@ -49,10 +61,13 @@ def choose(traces: Sequence[Trace], recipe: Recipe) -> Choice:
     """Choose windows of one source, whose files are ``traces``; fewer than asked for if there are no more."""
     listed = [one for index, trace in enumerate(traces) for one in candidates(trace, recipe, index)]
     rejected = Counter(one.reason for one in listed if one.reason)
-    pool = stratified([one for one in listed if one.reason in ("", SCRIPT)])
+    fit = [one for one in listed if one.reason in ("", SCRIPT)]
+    by_time = recipe.strata == "terciles"
+    pool = in_terciles(fit) if by_time else stratified(fit)
     asked = rules(traces[0].info.family)
-    picked, too_close = draw(pool, recipe.count, dict(asked.shares), asked.apart_s)
-    strata = {f"w{work}k{kappa}": 0 for work in range(WORK_BINS) for kappa in range(KAPPA_BINS)}
+    weights = TERCILES if by_time else CELLS
+    picked, too_close = draw(pool, recipe.count, Wish(dict(asked.shares), weights, asked.apart_s))
+    strata = dict.fromkeys(weights, 0)
     strata.update(Counter(one.stratum for one in picked))
     return Choice(
         picked=tuple(picked),
@@ -90,19 +105,34 @@ def stratified(pool: Sequence[Candidate]) -> list[Pick]:
     ]
 
 
+def in_terciles(pool: Sequence[Candidate]) -> list[Pick]:
+    """Return the pool with the third of its trace as stratum; blocks and splits as elsewhere."""
+    third: dict[Place, int] = {}
+    for trace in sorted({one.trace for one in pool}):
+        third |= ranked([one for one in pool if one.trace == trace], "", len(TERCILES))
+    names = list(TERCILES)
+    return [pick._replace(stratum=names[third[pick.candidate.place]]) for pick in stratified(pool)]
+
+
 def ranked(members: Sequence[Candidate], descriptor: str, bins: int) -> dict[Place, int]:
     """Return the bin of each member by the middle of its rank; descriptor "" ranks by time."""
     order = sorted(members, key=lambda one: ((one.descriptors.get(descriptor) or 0.0), one.place))
     return {one.place: int(bins * (rank + 0.5) / len(order)) for rank, one in enumerate(order)}
 
 
-def draw(
-    pool: Sequence[Pick], count: int, shares: Mapping[str, float], apart_s: float
-) -> tuple[list[Pick], int]:
+class Wish(NamedTuple):
+    """What a draw aims at: shares of the parts, weights of the strata, seconds between windows."""
+
+    shares: Mapping[str, float]
+    weights: Mapping[str, float]
+    apart_s: float
+
+
+def draw(pool: Sequence[Pick], count: int, wish: Wish) -> tuple[list[Pick], int]:
     """Return up to ``count`` picks in the order drawn, and how many others came too close to one of them.
 
-    Each pick takes the part that is furthest behind its share, then the stratum with the fewest windows, then
-    the block of time with the fewest, then the candidate's luck.
+    Each pick takes the part that is furthest behind its share, then the stratum that is furthest behind its
+    weight, then the block of time with the fewest, then the candidate's luck.
     """
     left, too_close = list(pool), 0
     picked: list[Pick] = []
@@ -112,12 +142,12 @@ def draw(
     blocks: Counter[tuple[str, int]] = Counter()
 
     def urgency(one: Pick) -> tuple[float | int | str | Place, ...]:
-        part = one.candidate.part
+        part, weight = one.candidate.part, wish.weights.get(one.stratum, 1.0)
         return (
-            (parts[part] + 1) / shares.get(part.rpartition("-")[2], 1.0),
+            (parts[part] + 1) / wish.shares.get(part.rpartition("-")[2], 1.0),
             part,
-            cells[part, one.stratum],
-            strata[one.stratum],
+            (cells[part, one.stratum] + 1) / weight,
+            (strata[one.stratum] + 1) / weight,
             blocks[part, one.block],
             one.candidate.luck,
             one.candidate.place,
@@ -137,7 +167,7 @@ def draw(
         strata[best.stratum] += 1
         blocks[best.candidate.part, best.block] += 1
         left.remove(best)
-        kept = [one for one in left if not too_near(one.candidate, best.candidate, apart_s)]
+        kept = [one for one in left if not too_near(one.candidate, best.candidate, wish.apart_s)]
         too_close += sum(one.stratum != SCRIPT for one in left) - sum(one.stratum != SCRIPT for one in kept)
         left = kept
     return picked, too_close

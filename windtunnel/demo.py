@@ -56,7 +56,7 @@ def freeze(folder: Path, count: int) -> None:
     """Freeze windows of each source into the folder; what is there already stays as it is."""
     from loadgen.candidate import Recipe
     from loadgen.manifest import freeze as freeze_windows
-    from windtunnel.windows import generated, read_all
+    from windtunnel.traffic import generated, read_all
 
     recipe = Recipe(count=count, seed=SEED)
     for source in SOURCES:

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from schedulers.errors import InputError
+from windtunnel.traffic import SURROGATE, generated, named_columns, read_all
 
 if TYPE_CHECKING:
     from loadgen.manifest import Frozen, Verdict
     from loadgen.trace import Trace
     from loadgen.window import ManifestLine
+    from windtunnel.sets import FrozenSet, Reading
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-SURROGATE = "_surrogate"
-FAMILIES = ("azure2023", "azure2024", "burstgpt", "bailian", "mooncake", "own")
-SUFFIXES = (".csv", ".jsonl", ".csv.gz", ".jsonl.gz", ".json", ".json.gz")
-POOL = {"burstgpt_surrogate": 14.0, "bailian_surrogate": 1.5}
-"""Rows generated for each row wanted, so that strata can be filled; 4 elsewhere."""
+COUNT = 80
+"""Windows of a source if nothing is said."""
 NAMES = ("window", "trace", "label", "split", "stratum")
 TITLES = (*NAMES, "from row", "rows", "span s", "req/s", "work", "kappa 1 s", "in p99", "output")
 BY_WORTH = (
@@ -41,21 +40,38 @@ def windows() -> None:
 
 @app.command(
     epilog="Example: windtunnel windows freeze --source azure2023 --from traces/azure --out windows\n\n"
-    "Without files: windtunnel windows freeze --source azure_surrogate --count 20 --out windows"
+    "Without files: windtunnel windows freeze --source azure_surrogate --count 20 --out windows\n\n"
+    "A set: windtunnel windows freeze --set published-120-surrogate --out windows\n\n"
+    "A set from files: windtunnel windows freeze --set windtunnel-240 --from azure2023=traces/azure "
+    "--from mooncake=traces/mooncake --from mine=mine.csv --out windows"
 )
 def freeze(
+    out: Annotated[Path, typer.Option(help="Folder of windows; what it holds stays.")],
     source: Annotated[
         str,
         typer.Option(
             help="Family of the files (azure2023, azure2024, burstgpt, bailian, mooncake), own for your CSV "
             "or JSONL, or azure_surrogate, burstgpt_surrogate, bailian_surrogate, which need no files."
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of windows; what it holds stays.")],
+    ] = "",
+    set_: Annotated[
+        str,
+        typer.Option(
+            "--set", help="All sources of a window set: published-120 or windtunnel-240, or -surrogate."
+        ),
+    ] = "",
     from_: Annotated[
-        Path | None, typer.Option("--from", help="Traffic file, or folder with the family's files.")
+        list[str] | None,
+        typer.Option(
+            "--from",
+            help="Traffic file, or folder with the family's files. With --set: SOURCE=PATH, or the name of a "
+            "surrogate; repeatable, in place of the set's own sources.",
+        ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Windows wanted; fewer if the files hold no more.")] = 80,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Windows wanted a source, 80 if unsaid; fewer if the files hold no more."),
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="main (1,250 rows), tier (2,500), short (625) or published (200).")
     ] = "main",
@@ -70,30 +86,78 @@ def freeze(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Choose windows of one source, cut them and add them to a folder.
+    """Choose windows of one source, or of each source of a set, cut them and add them to a folder.
 
-    Blind to outcomes: strata of work rate and burstiness, spread over time, by a seeded draw.
+    Blind to outcomes: strata of work rate and burstiness, or of time, by a seeded draw.
     """
     from loadgen.candidate import Recipe
     from loadgen.manifest import freeze as freeze_windows
+    from windtunnel.sets import Reading
 
-    recipe = Recipe(kind=kind, count=count, seed=seed)
+    if bool(source) == bool(set_):
+        raise InputError(
+            "name a source or a set",
+            where="--source, --set",
+            fix="--source azure_surrogate, or --set published-120",
+        )
     named = named_columns(columns)
+    if set_:
+        if (kind, seed) != ("main", 0):
+            raise InputError("a set has its own kind and seed", where="--kind, --seed", fix="leave them out")
+        tell_set(frozen_set(set_, out, from_ or [], count, Reading(named, unpinned)), as_json)
+        return
+    path = one_path(from_)
+    recipe = Recipe(kind=kind, count=count or COUNT, seed=seed)
     if source.endswith(SURROGATE):
-        if from_ is not None or named or unpinned:
+        if path is not None or named or unpinned:
             raise InputError(
                 f"{source} is generated, not read",
                 where="--from, --columns, --unpinned",
                 fix=f"leave them out, or name {source.removesuffix(SURROGATE)} files with --source",
             )
-        traces = generated(source, count, kind, seed)
+        traces = generated(source, recipe.count, kind, seed)
     else:
-        traces = read_all(source, from_, unpinned=unpinned, columns=named)
+        traces = read_all(source, path, unpinned=unpinned, columns=named)
     frozen = freeze_windows(traces, out, recipe)
     if as_json:
         typer.echo(json.dumps(facts(frozen, traces)))
     else:
         tell(frozen, traces)
+
+
+def one_path(from_: list[str] | None) -> Path | None:
+    """Return the path of a single source."""
+    if from_ and len(from_) > 1:
+        raise InputError(
+            "one source has one path", where="--from", fix="name a folder with the source's files"
+        )
+    return Path(from_[0]) if from_ else None
+
+
+def frozen_set(name: str, out: Path, given: list[str], count: int | None, reading: "Reading") -> "FrozenSet":
+    """Freeze a window set, or the first windows of each of its sources, and say what is being frozen."""
+    from loadgen.sets import find_set, of_size
+    from windtunnel.sets import freeze_set, sources_of
+
+    of = find_set(name)
+    taken = sources_of(of, given)
+    of = of if count is None else of_size(of, count)
+    return freeze_set(of, out, taken, lambda words: typer.echo(words, err=True), reading)
+
+
+def tell_set(done: "FrozenSet", as_json: bool) -> None:
+    """Print what was frozen, and whether it is what ships."""
+    if as_json:
+        each = [facts(frozen, traces) for frozen, traces in done.sources]
+        counts = {"as_shipped": done.as_shipped, "shipped": done.shipped}
+        digests = {"recipe_sha256": done.of.digest, "manifest_sha256": done.manifest_sha256}
+        typer.echo(json.dumps({"set": done.of.name, **digests, **counts, "sources": each}))
+        return
+    for frozen, traces in done.sources:
+        tell(frozen, traces)
+    total = sum(len(frozen.lines) for frozen, _ in done.sources)
+    shipped = f"; {done.as_shipped} of the {done.shipped} that ship are equal" if done.shipped else ""
+    typer.echo(f"{done.of.name}: {total} windows, recipe {done.of.digest[:12]}{shipped}")
 
 
 @app.command("list", epilog="Example: windtunnel windows list windows")
@@ -175,97 +239,6 @@ def verify(
         tell_verdicts(verdicts, counted)
     if counted[DIFFERS]:
         raise typer.Exit(1)
-
-
-def generated(source: str, count: int, kind: str, seed: int) -> "list[Trace]":
-    """Generate the parts of a surrogate, long enough to choose ``count`` windows of this kind from."""
-    from loadgen.candidate import KINDS, rules
-    from loadgen.surrogate import PARTS, generate
-
-    if source not in PARTS:
-        raise InputError(f"no surrogate {source!r}", where="--source", fix=f"use one of {', '.join(PARTS)}")
-    shares = dict(rules(source).shares)
-    parts = {part: shares.get(part.rpartition("-")[2], 1.0) for part in PARTS[source]}
-    rows = count * KINDS[kind].rows * POOL.get(source, 4.0) / sum(parts.values())
-    least = 4 * KINDS[kind].rows
-    return [generate(part, rows=max(least, round(rows * share)), seed=seed) for part, share in parts.items()]
-
-
-def read_all(source: str, path: Path | None, *, unpinned: bool, columns: Mapping[str, str]) -> "list[Trace]":
-    """Read the files of one source: a file, or those of its family in a folder."""
-    from loadgen.trace import read
-
-    if path is None:
-        hint = f", or --source {source}{SURROGATE}" if f"{source}{SURROGATE}" in surrogates() else ""
-        raise InputError(f"{source} needs its files", where="--from", fix=f"--from FILE_OR_FOLDER{hint}")
-    return [
-        read(file, source=source, unpinned=unpinned, columns=columns or None)
-        for file in files_of(source, path)
-    ]
-
-
-def surrogates() -> tuple[str, ...]:
-    """Names of the surrogates that can be generated."""
-    from loadgen.surrogate import PARTS
-
-    return tuple(PARTS)
-
-
-def files_of(source: str, path: Path) -> list[Path]:
-    """Return the files to read: ``path`` itself, or the files of the family in that folder or one below.
-
-    Of a file that is there with and without failed requests, the one without is taken (BurstGPT).
-    """
-    from loadgen.formats.detect import detect
-
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise InputError("no such file or folder", where=str(path), fix="check --from")
-    if source == "own":
-        raise InputError("a folder, not a file", where=str(path), fix="name your file with --from")
-    found = []
-    for file in sorted(file for file in (*path.glob("*"), *path.glob("*/*")) if is_traffic(file)):
-        try:
-            layout = detect(file)
-        except InputError:
-            continue  # another kind of file; what is left to read says what is wrong, if nothing is
-        if source in (layout.family, layout.source):
-            found.append(file)
-    if not found:
-        raise InputError(
-            f"no file of {source} in the folder",
-            where=str(path),
-            fix=f"windtunnel traces fetch {source}, or name a file; families: {', '.join(FAMILIES)}",
-        )
-    return without_failed(found)
-
-
-def is_traffic(path: Path) -> bool:
-    """Could this be a traffic file, by its name?"""
-    return path.name.lower().endswith(SUFFIXES) and path.is_file()
-
-
-def without_failed(files: list[Path]) -> list[Path]:
-    """Leave out each file that stands there without its failed requests too."""
-    names = {file.name.removesuffix(".gz") for file in files}
-    return [
-        file
-        for file in files
-        if file.name.removesuffix(".gz").replace("_", "_without_fails_", 1) not in names
-    ]
-
-
-def named_columns(text: str) -> dict[str, str]:
-    """Read ``ours=theirs,ours=theirs``."""
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    if any(not equals or not theirs.strip() for _, equals, theirs in pairs):
-        raise InputError(
-            f"{text!r} is not a list of names",
-            where="--columns",
-            fix="--columns arrival_s=ts,prompt_tokens=in,output_tokens=out",
-        )
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}
 
 
 def facts(frozen: "Frozen", traces: "Iterable[Trace]") -> dict[str, Any]:

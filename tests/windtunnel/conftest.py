@@ -74,7 +74,7 @@ def windows(tmp_path_factory) -> Path:
     """Windows of 200 rows, two of each of two surrogate sources."""
     from loadgen.candidate import Recipe
     from loadgen.manifest import freeze
-    from windtunnel.windows import generated
+    from windtunnel.traffic import generated
 
     folder = tmp_path_factory.mktemp("frozen")
     for source in ("azure_surrogate", "burstgpt_surrogate"):

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from loadgen.manifest import read_manifest
 from loadgen.window import read_window, window_path
 from windtunnel.cli import app
-from windtunnel.windows import files_of, named_columns, table_for, without_failed
+from windtunnel.traffic import files_of, named_columns, without_failed
+from windtunnel.windows import table_for
 
 
 def run(*words):

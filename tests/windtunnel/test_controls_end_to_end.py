@@ -4,7 +4,7 @@ import json
 
 from loadgen.candidate import Recipe
 from loadgen.manifest import freeze
-from windtunnel.windows import generated
+from windtunnel.traffic import generated
 
 PLAN = """\
 name = "controls"
