@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from analysis.compare import Comparison, compare
 from analysis.controls import Check, check_controls
 from analysis.flags import Flag, find_flags, pressure_table, uneven_pairs
 from analysis.metrics import natural
-from analysis.portability import Agreement, agree, corrected, split_half, tau_matrix
+from analysis.portability import Agreement, agreement, corrected, tau_matrix
 from analysis.ranks import Ranking, holm, rank
 from analysis.scores import Scores, Study, every_score, scores, study
 
@@ -19,12 +20,16 @@ Floats = npt.NDArray[np.float64]
 Key = tuple[str, str, str]
 """(source, region, column)."""
 
+Group = tuple[str, str, str, str]
+"""(what changes: "source", "region" or "metric"; source, region, column, the one that changes being "")."""
+
 
 class Findings(NamedTuple):
     """A sweep's answers. Agreements carry what changes between their two conditions and nothing else."""
 
     study: Study
     cells: dict[Key, Scores]
+    compared: dict[Group, Comparison]  # the keys of each as ``groups`` has them
     rankings: dict[Key, Ranking]
     ceilings: dict[Key, float]  # split-half tau of each cell
     across_sources: tuple[Agreement, ...]  # same region and metric
@@ -55,42 +60,71 @@ def find(folder: Path, primary: str = "") -> Findings:
     of = study(folder, primary)
     cells = every_score(of)
     rankings = {key: rank(cell) for key, cell in cells.items()}
-    sources = tuple(
-        agree(cells[a, region, column], cells[b, region, column])
-        for column in of.metrics
-        for region in of.regions
-        for a, b in combinations(of.sources, 2)
-    )
-    p_sources = _corrected_p(sources, of.metrics)
-    sources = tuple(corrected(one, p_sources[one.a, one.b]) for one in sources)
+    halved: dict[Key, npt.NDArray[np.int8]] = {}
+    compared = {group: compare([cells[key] for key in keys], halved) for group, keys in groups(of).items()}
+    ceilings = _ceilings(of, compared)
+    across = {axis: _agreements(of, cells, compared, axis) for axis in ("source", "region", "metric")}
+    p_sources = _corrected_p(across["source"], of.metrics)
     pressure = pressure_table(of)
     matrix_of = tuple((source, region) for source in of.sources for region in of.regions)
     return Findings(
         study=of,
         cells=cells,
+        compared=compared,
         rankings=rankings,
-        ceilings={key: split_half(cell) for key, cell in cells.items()},
-        across_sources=sources,
-        across_regions=tuple(
-            agree(cells[source, a, of.primary], cells[source, b, of.primary])
-            for source in of.sources
-            for a, b in combinations(of.regions, 2)
-        ),
-        across_metrics=tuple(
-            agree(cells[source, region, of.primary], cells[source, region, column])
-            for source in of.sources
-            for region in of.regions
-            for column in of.metrics
-            if column != of.primary
-        ),
+        ceilings=ceilings,
+        across_sources=tuple(corrected(one, p_sources[one.a, one.b]) for one in across["source"]),
+        across_regions=across["region"],
+        across_metrics=across["metric"],
         p_sources=p_sources,
         matrix_of=matrix_of,
-        matrix=tau_matrix([cells[source, region, of.primary] for source, region in matrix_of]),
+        matrix=tau_matrix(
+            [cells[source, region, of.primary] for source, region in matrix_of],
+            [ceilings[source, region, of.primary] for source, region in matrix_of],
+        ),
         checks=check_controls(of),
         flags=find_flags(of, cells, rankings),
         pressure=pressure,
         uneven=uneven_pairs(pressure),
     )
+
+
+def groups(of: Study) -> dict[Group, tuple[Key, ...]]:
+    """Return which conditions are compared: between sources by every metric, between regions by the primary
+    one, and between metrics in every cell (the primary first).
+    """
+    found: dict[Group, tuple[Key, ...]] = {}
+    for column in of.metrics:
+        for region in of.regions:
+            found["source", "", region, column] = tuple((source, region, column) for source in of.sources)
+    for source in of.sources:
+        found["region", source, "", of.primary] = tuple((source, at, of.primary) for at in of.regions)
+        for region in of.regions:
+            found["metric", source, region, ""] = tuple((source, region, column) for column in of.metrics)
+    return found
+
+
+def _agreements(
+    of: Study, cells: dict[Key, Scores], compared: dict[Group, Comparison], axis: str
+) -> tuple[Agreement, ...]:
+    """Return the agreements along one axis; metrics are held against the primary one only."""
+    return tuple(
+        agreement(cells[keys[i]], cells[keys[j]], compared[group], i, j)
+        for group, keys in groups(of).items()
+        if group[0] == axis
+        for i, j in combinations(range(len(keys)), 2)
+        if axis != "metric" or keys[i][2] == of.primary
+    )
+
+
+def _ceilings(of: Study, compared: dict[Group, Comparison]) -> dict[Key, float]:
+    """Return every cell's split-half tau, over all schedulers that it ranks."""
+    return {
+        key: float(compared[group].within[at, at])
+        for group, keys in groups(of).items()
+        if group[0] == "metric"
+        for at, key in enumerate(keys)
+    }
 
 
 def _corrected_p(sources: tuple[Agreement, ...], metrics: tuple[str, ...]) -> dict[tuple[Key, Key], float]:

@@ -6,6 +6,7 @@ resampled.
 """
 
 import zlib
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -138,9 +139,16 @@ def bootstrap_means(of: Scores, draws: int = DRAWS) -> Floats:
     call.
     """
     windows = of.values.shape[1]
-    seed = zlib.crc32("|".join((of.source, of.region, *of.windows)).encode())
-    counts = np.random.default_rng(seed).multinomial(windows, np.full(windows, 1 / windows), size=draws)
-    return np.asarray(counts @ of.values.T / windows, np.float64)
+    return np.asarray(_window_counts(of.source, of.windows, draws) @ of.values.T / windows, np.float64)
+
+
+@lru_cache(maxsize=16)
+def _window_counts(source: str, windows: tuple[str, ...], draws: int) -> Floats:
+    """Return how often each draw takes each window, (draws, windows); alike in every region and metric."""
+    seed = zlib.crc32("|".join((source, *windows)).encode())
+    size = len(windows)
+    counts = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=draws)
+    return np.asarray(counts, np.float64)
 
 
 def rank_vector(means: Floats, tied: str = "average") -> Floats:
@@ -217,6 +225,7 @@ def holm(p: Floats) -> Floats:
     return adjusted
 
 
+@lru_cache(maxsize=32)
 def _flips(n: int) -> tuple[Floats, bool]:
     """Return sign patterns (patterns, n), and whether they are all there are (12 windows or fewer)."""
     if n <= EXACT_WINDOWS:

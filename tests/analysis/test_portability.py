@@ -112,7 +112,7 @@ def test_too_few_windows_claim_nothing():
 
 def test_matrix_holds_tau_and_ceilings():
     cells = [drawn(UP * 0.1, 40, 1), drawn(UP[::-1] * 0.1, 40, 2, source="t")]
-    matrix = tau_matrix(cells)
+    matrix = tau_matrix(cells, [split_half(cell) for cell in cells])
     assert matrix[0, 0] == split_half(cells[0])
     wanted = stats.kendalltau(cells[0].means, cells[1].means).statistic
     assert matrix[0, 1] == matrix[1, 0] == pytest.approx(wanted, abs=1e-6)
