@@ -2,27 +2,31 @@
 
 A plan names windows, schedulers, regions, a fleet and tiers; it holds everything that decides a result
 except the windows' bytes, which their manifest pins. Tiers are an assumption: no published trace has any.
+What a study will ask of the results (metrics, margins, families of hypotheses) stands in it too, so that it
+is declared, and part of the digest, before anything has run (reference/statistics.md sections 5 and 6.5).
 """
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, replace
-from difflib import get_close_matches
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.resources import files
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 from loadgen.guess import parse
+from loadgen.plan_text import Source, read_value, read_values
 from loadgen.region import RHOS
 from loadgen.region import name as region_name
 from schedulers.errors import InputError
 
 KEEPS = ("sketch", "requests")
 """What a sweep keeps of a run: metrics and sketches only, or a row a request too."""
+
+TABLES = ("margins", "fleet", "tiers")
+"""Keys of a plan that hold tables, in the order in which a file has them, after the others."""
 
 TARGETS = ("ttft_s", "tpot_s", "e2e_s")
 """A tier's targets; each may be infinite, which is no target."""
@@ -39,6 +43,12 @@ LIMITS = {
     "model_tokens": (1, 1 << 24),
 }
 """Least and most of a fleet's numbers: far beyond any fleet that exists, and still served from memory."""
+
+FAMILIES = ("sources", "regions", "metrics", "slo")
+"""What an order is compared across; each is a family of hypotheses, all pairs of schedulers in it."""
+
+PLANNED_MAX = 20
+"""Most pairs that count as named beforehand (reference/statistics.md 6.5)."""
 
 REGION_LIMITS = (0.001, 10.0)
 """Least and most pressure of a region."""
@@ -70,6 +80,21 @@ class TierSpec:
 
 
 @dataclass(frozen=True)
+class Study:
+    """What is asked of the results, said before there are any; an empty field leaves it to the analysis.
+
+    ``margins`` holds (kind or metric, margin): "rate" absolute, "latency" and "throughput" on the log scale.
+    """
+
+    window_set: str = ""  # the set that the plan is made for: a name of loadgen.sets, without -surrogate
+    panel: tuple[str, ...] = ()  # metrics ranked beside the primary one
+    margins: tuple[tuple[str, float], ...] = ()
+    families: tuple[str, ...] = ()  # of FAMILIES
+    planned_pairs: tuple[tuple[str, str], ...] = ()
+    planned_regions: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything that a sweep runs. ``windows`` is a folder; "" if the command line must name it."""
 
@@ -85,6 +110,7 @@ class Plan:
     forecast: str = "lognormal:0.2"
     seed: int = 1
     keep: str = "sketch"
+    study: Study = Study()
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -100,7 +126,7 @@ class Plan:
 
 
 def read_plan(named: str, *, windows: Path | None = None, schedulers: Sequence[str] = ()) -> Plan:
-    """Return the plan in the file ``named``, or the shipped plan of that name ("quick", "demo").
+    """Return the plan in the file ``named``, or the shipped plan of that name ("quick", "canon" ...).
 
     ``windows`` overrides the plan's folder; a relative folder in a file is relative to that file.
     ``schedulers`` are added to the plan's. Raises InputError naming the file, the key and the remedy.
@@ -110,7 +136,7 @@ def read_plan(named: str, *, windows: Path | None = None, schedulers: Sequence[s
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError, a number of 5,000 digits, deep nesting
         raise InputError(f"not a TOML file: {error}", where=path, fix="mend the line") from None
-    plan = _plan(table, _Source(path, text))
+    plan = _plan(table, Source(path, text))
     if windows is not None:
         plan = replace(plan, windows=str(windows))
     elif plan.windows and Path(named).is_file():
@@ -128,8 +154,13 @@ def shipped() -> tuple[str, ...]:
 
 
 def plain(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON can hold it: lists for tuples, null for an infinite target."""
+    """Return a plan as JSON can hold it: lists for tuples, null for an infinite target, the study's keys beside.
+
+    A study's empty fields are left out: a plan that declares nothing is the plan it was before there were any.
+    """
     table = json.loads(json.dumps(asdict(plan)))
+    declared = table.pop("study") | {"margins": dict(plan.study.margins)}
+    table |= {key: value for key, value in declared.items() if value}
     for tier in table["tiers"]:
         tier |= {key: tier[key] if isfinite(tier[key]) else None for key in TARGETS}
     return dict(table)
@@ -138,8 +169,10 @@ def plain(plan: Plan) -> dict[str, Any]:
 def toml(plan: Plan) -> str:
     """Return the plan as the TOML file that reads back as an equal plan."""
     table = plain(plan)
-    parts = [f"{key} = {_word(value)}" for key, value in table.items() if key not in ("fleet", "tiers")]
-    parts += ["", "[fleet]", *(f"{key} = {_word(value)}" for key, value in table["fleet"].items())]
+    parts = [f"{key} = {_word(value)}" for key, value in table.items() if key not in TABLES]
+    for name in TABLES[:-1]:
+        if name in table:
+            parts += ["", f"[{name}]", *(f"{key} = {_word(value)}" for key, value in table[name].items())]
     for tier in table["tiers"]:
         if tier["e2e_s"] is None:
             del tier["e2e_s"]  # the default
@@ -149,7 +182,7 @@ def toml(plan: Plan) -> str:
 
 def whereabouts(named: str, key: str) -> str:
     """Return where ``key`` stands in the plan ``named``, as FILE:LINE; the file alone if it is not there."""
-    return _Source(*_text(named)).place(key)
+    return Source(*_text(named)).place(key)
 
 
 def _word(value: Any) -> str:
@@ -173,39 +206,18 @@ def _text(named: str) -> tuple[str, str]:
     )
 
 
-class _Source:
-    """A plan's text from line ``first`` on, to say where a key stands."""
-
-    def __init__(self, path: str, text: str, first: int = 0) -> None:
-        self.path, self.text, self.first = path, text, first
-
-    def error(self, what: str, key: str, fix: str) -> InputError:
-        """Return an error at the line of ``key``, or at the file if the key is not there."""
-        return InputError(what, where=self.place(key), fix=fix)
-
-    def place(self, key: str) -> str:
-        """Return the file and the first line of ``key``, or the file if the key is not there."""
-        lines = self.lines_with(key)
-        return f"{self.path}:{lines[0]}" if lines else self.path
-
-    def lines_with(self, key: str) -> list[int]:
-        """Return the numbers of the lines that begin with ``key``, from 1."""
-        begins = re.compile(rf"\s*\[*{re.escape(key)}\b")
-        return [
-            n for n, line in enumerate(self.text.splitlines(), 1) if n >= self.first and begins.match(line)
-        ]
-
-    def tier(self, number: int) -> "_Source":
-        """Return the text from the tier of that number on, so that errors point into it."""
-        lines = self.lines_with("tiers")
-        return _Source(self.path, self.text, lines[number]) if number < len(lines) else self
-
-
-def _plan(table: Mapping[str, Any], source: _Source) -> Plan:
-    values = _values(table, Plan, "plan", source)
+def _plan(table: Mapping[str, Any], source: Source) -> Plan:
+    declared = [field.name for field in fields(Study)]
+    if "study" in table:
+        raise source.error(
+            "unknown key 'study' in the plan", "study", f"write its keys: {', '.join(declared)}"
+        )
+    values = read_values(table, Plan, "plan", source, ("study", "fleet", "tiers", *declared))
     values["fleet"] = _fleet(table.get("fleet", {}), source)
     values["tiers"] = _tiers(table.get("tiers"), source)
+    values["study"] = _study({key: table[key] for key in declared if key in table}, source)
     plan = Plan(**values)
+    _check_study(plan, source)
     for key in ("schedulers", "slo_sets", "regions"):
         listed = getattr(plan, key)
         if not listed or len(set(listed)) != len(listed):
@@ -225,7 +237,43 @@ def _plan(table: Mapping[str, Any], source: _Source) -> Plan:
     return plan
 
 
-def _check_regions(regions: Sequence[float], source: _Source) -> None:
+def _study(table: Mapping[str, Any], source: Source) -> Study:
+    values = read_values(table, Study, "plan", source, ("margins",))
+    margins = table.get("margins", {})
+    if not isinstance(margins, dict):
+        raise source.error("margins is not a table", "margins", "write [margins] and rate = 0.02 below")
+    values["margins"] = tuple((key, read_value(margins[key], key, float, source)) for key in sorted(margins))
+    for key, margin in values["margins"]:
+        if not 0.0 < margin < inf:
+            raise source.error(f"the margin of {key} is not above 0", key, "use a number above 0")
+    return Study(**values)
+
+
+def _check_study(plan: Plan, source: Source) -> None:
+    study = plan.study
+    for key in ("panel", "families", "planned_pairs", "planned_regions"):
+        if len({*getattr(study, key)}) != len(getattr(study, key)):
+            raise source.error(f"{key} names something twice", key, "name it once")
+    unknown = [name for name in study.families if name not in FAMILIES]
+    if unknown:
+        raise source.error(f"no family {unknown[0]!r}", "families", f"use some of {', '.join(FAMILIES)}")
+    if len(study.planned_pairs) > PLANNED_MAX:
+        what = f"{len(study.planned_pairs)} planned pairs"
+        raise source.error(what, "planned_pairs", f"name at most {PLANNED_MAX}; the rest is exploration")
+    strangers = [name for pair in study.planned_pairs for name in pair if name not in plan.schedulers]
+    if strangers or any(a == b for a, b in study.planned_pairs):
+        what = f"{strangers[0]} is none of the schedulers" if strangers else "a pair of one scheduler"
+        raise source.error(
+            what, "planned_pairs", "pair two of the plan's schedulers, as they are named there"
+        )
+    away = [rho for rho in study.planned_regions if rho not in plan.regions]
+    if away:
+        raise source.error(
+            f"{away[0]:g} is none of the regions", "planned_regions", "name regions of the plan"
+        )
+
+
+def _check_regions(regions: Sequence[float], source: Source) -> None:
     low, high = REGION_LIMITS
     if not all(low <= rho <= high for rho in regions):
         what = f"a region is a pressure between {low:g} and {high:g}"
@@ -238,17 +286,17 @@ def _check_regions(regions: Sequence[float], source: _Source) -> None:
         )
 
 
-def _fleet(table: Any, source: _Source) -> Fleet:
+def _fleet(table: Any, source: Source) -> Fleet:
     if not isinstance(table, dict):
         raise source.error("fleet is not a table", "fleet", "write [fleet] and its keys below")
-    fleet = Fleet(**_values(table, Fleet, "fleet", source))
+    fleet = Fleet(**read_values(table, Fleet, "fleet", source))
     for key, (least, most) in LIMITS.items():
         if not least <= getattr(fleet, key) <= most:
             raise source.error(f"{key} is not in {least} to {most:,}", key, f"use a number up to {most:,}")
     return fleet
 
 
-def _tiers(listed: Any, source: _Source) -> tuple[TierSpec, ...]:
+def _tiers(listed: Any, source: Source) -> tuple[TierSpec, ...]:
     if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
         raise source.error(
             "a plan needs tiers",
@@ -264,8 +312,8 @@ def _tiers(listed: Any, source: _Source) -> tuple[TierSpec, ...]:
     return tiers
 
 
-def _tier(table: Mapping[str, Any], source: _Source) -> TierSpec:
-    tier = TierSpec(**_values(table, TierSpec, "tier", source))
+def _tier(table: Mapping[str, Any], source: Source) -> TierSpec:
+    tier = TierSpec(**read_values(table, TierSpec, "tier", source))
     for key in (*TARGETS, "weight"):
         if not getattr(tier, key) > 0.0:
             raise source.error(f"{key} of tier {tier.name} is not above 0", key, "use a number above 0")
@@ -274,42 +322,3 @@ def _tier(table: Mapping[str, Any], source: _Source) -> TierSpec:
     if not 0.0 < tier.share <= 1.0:
         raise source.error(f"share of tier {tier.name} is not in (0, 1]", "share", "use shares that sum to 1")
     return tier
-
-
-def _values(table: Mapping[str, Any], kind: Any, thing: str, source: _Source) -> dict[str, Any]:
-    """Return the table's values by field, each of its type; fleet and tiers are left to the caller."""
-    known = {field.name: field for field in fields(kind)}
-    for key in table:
-        if key not in known:
-            close = get_close_matches(key, known, 1)
-            fix = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
-            raise source.error(f"unknown key {key!r} in the {thing}", key, fix)
-    values = {}
-    for key, field in known.items():
-        if key in ("fleet", "tiers"):
-            continue
-        if key in table:
-            values[key] = _value(table[key], key, field.type, source)
-        elif field.default is MISSING:
-            raise source.error(f"the {thing} lacks {key}", f"{thing}s", f"add {key} = ...")
-    return values
-
-
-def _value(value: Any, key: str, kind: Any, source: _Source) -> Any:
-    """Return ``value`` as the type of its field, or raise an error that says which type it should have."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is str and isinstance(value, str):
-        return value
-    if kind is int and isinstance(value, int) and number:
-        return value
-    if kind is float and number and value == value:
-        try:
-            return float(value)
-        except OverflowError:
-            raise source.error(f"{key} is too large", key, "write a smaller number") from None
-    if isinstance(value, list) and kind == tuple[str, ...] and all(isinstance(one, str) for one in value):
-        return tuple(value)
-    if isinstance(value, list) and kind == tuple[float, ...]:
-        return tuple(_value(one, key, float, source) for one in value)
-    words = {str: "a text", int: "a whole number", float: "a number"}.get(kind, "a list")
-    raise source.error(f"{key} is {json.dumps(value, default=str)}", key, f"write {words}")

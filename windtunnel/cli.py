@@ -17,7 +17,7 @@ PARTS = {
     "windows": ("windtunnel.windows:app", "Freeze windows of a trace and verify them."),
     "schedulers": ("windtunnel.schedulers:app", "List the policies that ship, and check your own."),
     "profiles": ("windtunnel.profiles:app", "List step-time profiles with origin and error."),
-    "plan": ("windtunnel.sweep:plan_app", "Show what a plan would run."),
+    "plan": ("windtunnel.plans:plan_app", "List plans, and show what one would run and ask."),
     "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),

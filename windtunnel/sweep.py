@@ -1,4 +1,4 @@
-"""`windtunnel plan`, `calibrate` and `sweep`: what a plan would run, its capacities, its runs."""
+"""`windtunnel calibrate` and `sweep`: the capacities of a plan's windows, and its runs."""
 
 import json
 from collections import Counter
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from sim.runs import Failure
     from sim.sweep import Swept
 
-PlanName = Annotated[str, typer.Argument(help="A plan file, or quick or demo, which ship.", metavar="PLAN")]
+PlanName = Annotated[
+    str, typer.Argument(help="A plan file, or one that ships: `windtunnel plan list`.", metavar="PLAN")
+]
 WindowsDir = Annotated[Path | None, typer.Option("--windows", help="Folder of frozen windows.")]
 OutDir = Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")]
 Specs = Annotated[
@@ -22,28 +24,6 @@ Specs = Annotated[
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Worker processes; 0 is one a core.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
-
-plan_app = typer.Typer(no_args_is_help=True, help="Show what a plan would run.")
-
-
-@plan_app.callback()
-def plan() -> None:
-    """Show what a plan would run."""
-
-
-@plan_app.command("show", epilog="Example: windtunnel plan show demo")
-def show(
-    plan: PlanName, windows: WindowsDir = None, scheduler: Specs = None, as_json: AsJson = False
-) -> None:
-    """Print a plan as it would run, with its digest; the output without --json is a plan file."""
-    from loadgen.plan import plain, toml
-
-    known = named_plan(plan, windows, scheduler or ())
-    if as_json:
-        typer.echo(json.dumps(plain(known) | {"digest": known.digest}))
-    else:
-        notes = [f"digest {known.digest}", *filter(None, [routing(known)])]
-        typer.echo("".join(f"# {note}\n" for note in notes) + toml(known), nl=False)
 
 
 def calibrate(
@@ -160,8 +140,8 @@ def routing(plan: "Plan") -> str:
 
 
 def check_metrics(plan: "Plan", named: str) -> None:
-    """Raise InputError, at the line of the plan ``named``, for an SLO set or primary that does not exist."""
-    from analysis.metrics import expand, split_column
+    """Raise InputError, at the line of the plan ``named``, for an SLO set, metric or margin that does not exist."""
+    from analysis.metrics import METRICS, expand, split_column
     from loadgen.plan import whereabouts
     from schedulers.errors import InputError
 
@@ -169,9 +149,16 @@ def check_metrics(plan: "Plan", named: str) -> None:
     try:
         sets = expand(plan.slo_sets)
         key = "primary"
-        _, slo = split_column(plan.primary)
-        if slo and slo not in sets:
-            raise InputError(f"the primary metric reads {slo}", fix=f"add {slo} to slo_sets")
+        for where, column in [("primary", plan.primary), *(("panel", one) for one in plan.study.panel)]:
+            key = where
+            _, slo = split_column(column)
+            if slo and slo not in sets:
+                raise InputError(f"{column} reads {slo}", fix=f"add {slo} to slo_sets")
+        key = "margins"
+        known = (*{entry.kind: None for entry in METRICS.values()}, *METRICS)
+        for name, _ in plan.study.margins:
+            if name not in known:
+                raise InputError(f"a margin of {name!r}", fix=f"name a kind or a metric: {', '.join(known)}")
     except InputError as error:
         raise InputError(error.what, where=whereabouts(named, key), fix=error.fix) from None
 

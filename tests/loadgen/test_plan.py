@@ -174,7 +174,7 @@ def test_errors_name_place_and_remedy(written, text, where, what, fix):
 
 
 def test_a_missing_plan_names_the_shipped_ones():
-    with pytest.raises(InputError, match=r"no such plan.*nowhere\.toml.*demo, quick"):
+    with pytest.raises(InputError, match=r"no such plan.*nowhere\.toml.*canon, demo, published, quick"):
         read_plan("nowhere.toml")
 
 
@@ -183,3 +183,84 @@ def test_a_plan_that_is_not_text(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not a text file"):
         read_plan(str(path))
+
+
+DECLARED = """\
+window_set = "published-120"
+panel = ["ttft_p95_s", "worst_group:S2"]
+families = ["sources", "slo"]
+planned_pairs = [["edf", "sarathi"]]
+planned_regions = [0.85]
+
+[margins]
+rate = 0.02
+ttft_p95_s = 0.1
+
+"""
+
+
+def declaring(tmp_path, declared=DECLARED, swap=("", "")):
+    """The plan that a study of two schedulers would run."""
+    path = tmp_path / "plan.toml"
+    plan = 'name = "p"\nschedulers = ["edf", "sarathi"]\nslo_sets = ["tier", "S2"]\n'
+    tier = '[[tiers]]\nname = "a"\nttft_s = 1\ntpot_s = 0.1\nshare = 1.0\n'
+    path.write_text(plan + declared.replace(*swap) + tier)
+    return read_plan(str(path))
+
+
+def test_what_a_study_declares_is_read_and_written_again(tmp_path):
+    plan = declaring(tmp_path)
+    study = plan.study
+    assert (study.window_set, study.panel) == ("published-120", ("ttft_p95_s", "worst_group:S2"))
+    assert study.margins == (("rate", 0.02), ("ttft_p95_s", 0.1))
+    assert study.planned_pairs == (("edf", "sarathi"),)
+    assert plain(plan)["margins"] == {"rate": 0.02, "ttft_p95_s": 0.1}
+    again = tmp_path / "again.toml"
+    again.write_text(toml(plan))
+    assert read_plan(str(again)) == plan
+
+
+def test_what_a_study_declares_is_part_of_the_digest_and_silence_is_not(tmp_path):
+    plan = declaring(tmp_path)
+    others = [
+        declaring(tmp_path, swap=("0.02", "0.03")),
+        declaring(tmp_path, swap=('"slo"', '"metrics"')),
+        declaring(tmp_path, swap=('"edf", "sarathi"', '"sarathi", "edf"')),
+        declaring(tmp_path, swap=("[0.85]", "[1.1]")),
+        declaring(tmp_path, swap=('"ttft_p95_s", ', '"itl_p95_s", ')),
+        declaring(tmp_path, swap=("published-120", "windtunnel-240")),
+    ]
+    assert len({plan.digest, *(other.digest for other in others)}) == 7
+    silent = plain(declaring(tmp_path, ""))
+    assert not {"study", "margins", "panel", "families", "planned_pairs", "window_set"} & {*silent}
+
+
+@pytest.mark.parametrize(
+    ("swap", "says", "where"),
+    [
+        (('"slo"', '"sloes"'), "no family 'sloes'", ":6"),
+        (('"slo"', '"sources"'), "twice", ":6"),
+        (('"edf", "sarathi"', '"edf", "vtc"'), "vtc is none of the schedulers", ":7"),
+        (('"edf", "sarathi"', '"edf", "edf"'), "a pair of one scheduler", ":7"),
+        (('["edf", "sarathi"]', '["edf"]'), "not a list of pairs", ":7"),
+        (("[0.85]", "[0.8]"), "0.8 is none of the regions", ":8"),
+        (("rate = 0.02", "rate = 0"), "the margin of rate", ":11"),
+        (("rate = 0.02", 'rate = "2 %"'), "rate is", ":11"),
+        (("[margins]", "[margin]"), "did you mean margins?", ":10"),
+        (("[margins]\nrate = 0.02\nttft_p95_s = 0.1", "margins = 0.02"), "not a table", ":10"),
+    ],
+)
+def test_a_declaration_that_cannot_be_kept_is_refused(tmp_path, swap, says, where):
+    with pytest.raises(InputError) as caught:
+        declaring(tmp_path, swap=swap)
+    assert says in f"{caught.value.what} {caught.value.fix}"
+    assert f"{where}" in caught.value.where
+
+
+def test_at_most_twenty_pairs_are_planned(tmp_path):
+    names = [f"edf:x={n}" for n in range(7)]
+    text = DECLARED.replace(
+        '[["edf", "sarathi"]]', json.dumps([[a, b] for a in names for b in names if a < b])
+    )
+    with pytest.raises(InputError, match="21 planned pairs"):
+        declaring(tmp_path, text)
