@@ -21,6 +21,7 @@ PARTS = {
     "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
+    "attribute": ("windtunnel.attribute:attribute", "Say which axis of the traffic moves an order."),
     "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),
     "results": ("windtunnel.ranks:results_app", "Verify result tables."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
