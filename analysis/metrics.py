@@ -22,6 +22,10 @@ SKETCH_POINTS = 101
 """Quantiles 0, 0.01 ... 1 kept of each latency."""
 
 
+_SKETCH_PLACES = np.linspace(0, 1, SKETCH_POINTS)
+SKETCHES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e", "slowdown": "slowdown_e2e"}
+"""Name of a sketch column, less its ending: the latency whose quantiles it holds."""
+
 LIMIT_SLACK_S = 1e-9
 """Rounding allowed when a time is held against its target."""
 
@@ -162,16 +166,20 @@ def summarise(
         )
         row[f"goodput_{slo}"] = float(met.sum() / span_s) if span_s > 0 else None
         row[f"jain_{slo}"], row[f"worst_group_{slo}"] = _fairness(met, groups, names)
+    sketched = {base: name for name, base in SKETCHES.items()}
+    sketches: dict[str, list[float] | None] = {}
     for base, values in latency.items():
-        row.update(_quantiles(base, values[done]))
+        stats, sketch = _quantiles(base, values[done], base in sketched)
+        row.update(stats)
+        if base in sketched:
+            sketches[f"{sketched[base]}_sketch"] = sketch
     row.update({_column("itl", stat): _gap_quantile(totals.gaps, stat) for stat in _TAILS})
     row["throughput_tokens_per_s"] = _throughput(facts, facts.arrival_s[low], span_s)
     row["recomputed_share"] = (
         totals.recomputed_tokens / totals.prefill_tokens if totals.prefill_tokens else None
     )
     row["utilisation"] = totals.busy_s / totals.engine_s if totals.engine_s > 0 else None
-    for name, base in {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e", "slowdown": "slowdown_e2e"}.items():
-        row[f"{name}_sketch"] = _sketch(latency[base][done])
+    row.update({f"{name}_sketch": sketches[f"{name}_sketch"] for name in SKETCHES})
     return row
 
 
@@ -266,17 +274,23 @@ def _fairness(
     return jain(shares), (None if name == "session" else float(shares.min()))
 
 
-def _quantiles(base: str, values: Floats) -> dict[str, float | None]:
+def _quantiles(
+    base: str, values: Floats, sketched: bool
+) -> tuple[dict[str, float | None], list[float] | None]:
+    """Return a latency's columns, and its sketch if asked: all quantiles from one look at the values."""
     known = values[~np.isnan(values)]
     stats = _TAILS if base == "longest_gap" else tuple(_STATS)
     if not len(known):
-        return {_column(base, stat): None for stat in stats}
-    return {
-        _column(base, stat): float(
-            known.mean() if stat == "mean" else np.quantile(known, int(stat[1:]) / 100)
-        )
-        for stat in stats
-    }
+        return {_column(base, stat): None for stat in stats}, None
+    tails = [stat for stat in stats if stat != "mean"]
+    places = [int(stat[1:]) / 100 for stat in tails]
+    points = np.quantile(known, [*places, *_SKETCH_PLACES] if sketched else places)
+    found = dict(zip(tails, points.tolist(), strict=False))
+    if "mean" in stats:
+        found["mean"] = float(known.mean())
+    columns: dict[str, float | None] = {_column(base, stat): found[stat] for stat in stats}
+    sketch = points[len(places) :].astype(np.float32).tolist() if sketched else None
+    return columns, sketch
 
 
 def _gap_quantile(gaps: npt.NDArray[np.int64], stat: str) -> float | None:
@@ -314,11 +328,3 @@ def _throughput(facts: Facts, start_s: float, span_s: float) -> float | None:
     )
     heads = int(((first >= start_s) & (first < end_s)).sum())
     return float((heads + (share * (tokens - 1)).sum()) / span_s)
-
-
-def _sketch(values: Floats) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return None
-    points = np.quantile(known, np.linspace(0, 1, SKETCH_POINTS)).astype(np.float32)
-    return [float(point) for point in points]

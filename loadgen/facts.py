@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +99,6 @@ class RunKey:
     @property
     def run_id(self) -> str:
         """16 hex digits of SHA-256 over the canonical JSON of every field but ``git_rev``."""
-        made_by = {name: value for name, value in asdict(self).items() if name != "git_rev"}
+        made_by = {name: value for name, value in vars(self).items() if name != "git_rev"}
         text = json.dumps(made_by, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

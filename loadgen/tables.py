@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ TOTAL_TYPES: dict[str, Any] = {
     for name, kind in Totals.__annotations__.items()
 }
 COUNTS = ("arrivals", "finished", "rejected", "expired", "failed")
+TEXTS = ("group_by", "stratum", "plan_sha256")
+"""Columns of text beside the key, which may be missing in all runs of a shard."""
 _NULLABLE_INTS = ("engine", "tenant", "session")
 _BYTES = ("outcome", "reason")
 
@@ -31,7 +33,7 @@ def run_row(
     """Return one row of ``runs``: id, key, totals, outcomes counted over all arrivals, metrics, extras."""
     ends = np.bincount(np.asarray(facts.outcome, np.int64), minlength=4)
     counts = dict(zip(COUNTS, (len(facts.arrival_s), *(int(count) for count in ends[:4])), strict=True))
-    return {"run_id": key.run_id, **asdict(key), **totals._asdict(), **counts, **metrics, **(extra or {})}
+    return {"run_id": key.run_id, **vars(key), **totals._asdict(), **counts, **metrics, **(extra or {})}
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -40,15 +42,29 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Any:
     lacking = [name for name in ("run_id", *KEY_TYPES, *TOTAL_TYPES) if name not in names]
     if rows and lacking:
         raise ValueError(f"run rows lack {', '.join(lacking)}: build them with loadgen.result.run_row")
-    columns = {}
-    for name in names:
-        values = [_plain(row.get(name)) for row in rows]
-        columns[name] = pa.array(values, type=_kind(name, values), from_pandas=False)
+    columns = {name: _column(name, [row.get(name) for row in rows]) for name in names}
     return pa.table(columns).replace_schema_metadata({"schema_version": str(SCHEMA_VERSION)})
 
 
+def _column(name: str, values: list[Any]) -> Any:
+    """Return a column of one row a value, of the type that its name or its first value says."""
+    kind = _kind(name, values)
+    if not pa.types.is_list(kind):
+        return pa.array([_plain(value) for value in values], type=kind, from_pandas=False)
+    # A run has five lists of some hundred numbers: taken one by one they cost more than the run itself.
+    lists = [np.zeros(0) if value is None else np.asarray(value) for value in values]
+    ends = np.cumsum([0, *map(len, lists)])
+    flat = np.concatenate([*lists, np.zeros(0)]).astype(kind.value_type.to_pandas_dtype())
+    absent = pa.array([value is None for value in values])
+    missing = np.isnan(flat) if flat.dtype.kind == "f" else None
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(flat, kind.value_type, mask=missing), type=kind, mask=absent
+    )
+
+
 def _kind(name: str, values: list[Any]) -> Any:
-    if name == "run_id":
+    """Return the type of a column: the same in every shard, also in one where all values are missing."""
+    if name == "run_id" or name in TEXTS:
         return pa.string()
     known = KEY_TYPES.get(name) or TOTAL_TYPES.get(name)
     if known is not None:
@@ -58,13 +74,12 @@ def _kind(name: str, values: list[Any]) -> Any:
     sample = next((value for value in values if value is not None), None)
     if isinstance(sample, str):
         return pa.string()
-    return pa.list_(pa.float32()) if isinstance(sample, list) else pa.float64()
+    is_list = name.endswith("_sketch") or isinstance(sample, list | np.ndarray)
+    return pa.list_(pa.float32()) if is_list else pa.float64()
 
 
 def _plain(value: Any) -> Any:
     """Return a value as parquet should see it: numpy unwrapped, NaN as None."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -224,16 +224,27 @@ def _entries() -> tuple[Any, dict[str, Any], Any]:
 
 def kernel() -> Callable[[Rig], None]:
     """The compiled event loop over a rig whose hooks are compiled."""
-    pack, pack_hook, enter = _entries()
+    pack, _, enter = _entries()
 
     def play(rig: Rig) -> None:
-        memory = np.zeros(1 << 13, np.int64)  # room for the rig's pointers and numbers, several times over
+        memory = _with_hooks(rig.hooks).copy()
         pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.rules)
-        for place, (slot, hook) in enumerate(zip(Hooks._fields, rig.hooks, strict=True)):
-            pack_hook[shape_of(slot)](memory.ctypes.data, place, hook)
         enter(memory.ctypes.data)
 
     return play
+
+
+@lru_cache(maxsize=256)
+def _with_hooks(hooks: Hooks) -> Any:
+    """Memory for a rig in which these hooks are packed already; each run of them fills in a copy.
+
+    Packing a dozen hooks takes numba longer than a short window takes to run.
+    """
+    memory = np.zeros(1 << 13, np.int64)  # room for the rig's pointers and numbers, several times over
+    _, pack_hook, _ = _entries()
+    for place, (slot, hook) in enumerate(zip(Hooks._fields, hooks, strict=True)):
+        pack_hook[shape_of(slot)](memory.ctypes.data, place, hook)
+    return memory
 
 
 def kernel_cached() -> bool:

@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,7 +168,7 @@ def key_of(task: Task, region: Region, spec: str) -> RunKey:
         split=line.split,
         scheduler=scheduler.name,
         scheduler_version=scheduler.version + (f"+{digest}" if digest else ""),
-        params=params_json(scheduler),
+        params=params_of(spec),
         control=scheduler.control or spec in job.plan.controls,
         engine_policy=scheduler.engine.name,
         cluster_policy=scheduler.cluster.name,
@@ -176,7 +176,7 @@ def key_of(task: Task, region: Region, spec: str) -> RunKey:
         profile=job.plan.fleet.profile,
         region=region.name,
         rho=region.rho,
-        tiers=json.dumps(plain(job.plan)["tiers"], sort_keys=True, separators=(",", ":")),
+        tiers=tiers_json(job.plan),
         forecast=job.plan.forecast,
         seed=job.plan.seed,
         driver="sim",
@@ -200,6 +200,18 @@ def params_json(scheduler: Scheduler) -> str:
         for side, (declared, values) in sides.items()
     }
     return json.dumps(told, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=8)
+def tiers_json(plan: Plan) -> str:
+    """Return the plan's tiers as canonical JSON, made once a plan and not once a run."""
+    return json.dumps(plain(plan)["tiers"], sort_keys=True, separators=(",", ":"))
+
+
+@cache
+def params_of(spec: str) -> str:
+    """Return ``params_json`` of the scheduler that ``spec`` names."""
+    return params_json(scheduler_of(spec))
 
 
 @cache
@@ -232,4 +244,5 @@ def source_digest(spec: str) -> str:
 def forget_policies() -> None:
     """Load every policy afresh from now on: a file may have been edited since this process loaded it."""
     scheduler_of.cache_clear()
+    params_of.cache_clear()
     source_digest.cache_clear()
