@@ -4,6 +4,7 @@ The step functions are the simulator's own (``sim.engine``, ``sim.admission``, `
 decided here. The caller says what time it is, so the same object runs on the wall clock and on a virtual one.
 """
 
+from collections.abc import Hashable
 from math import inf, isnan, nan
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from sim.engine import arrive, land
 from sim.kernel import sleep, start
 from sim.memory import charge, end, evict, join_queue, leave_queue, note, note_all, wake_s
 from sim.queue import find, insert, remove_at
-from sim.rig import ACTIVE, END_S, RECOMPUTED, THROWN
+from sim.rig import ACTIVE, END_S, RECOMPUTED, START_S, THROWN
 from sim.run import Setup, report_fault
 
 ROWS = 64
@@ -28,13 +29,17 @@ POLL_S = 0.01
 """A policy that wants to be asked at every event while nobody runs is asked this often."""
 
 
+Key = Hashable
+"""Name of a request, unique among those that an engine holds."""
+
+
 class Progress(NamedTuple):
     """What one request gained: tokens [offset, offset + made) at ``time_s``, and its end if it came.
 
     ``outcome`` is -1 while it goes on, else one of ``loadgen.result``'s codes, with ``reason``.
     """
 
-    key: str
+    key: Key
     offset: int
     made: int
     time_s: float
@@ -62,13 +67,13 @@ class Engine:
         self.tenants = 1
         self.rig = lay_out(scheduler, self.setup, ROWS, self.tenants)
         self.blank = lay_out(scheduler, self.setup, 1, 1)
-        self.row_of: dict[str, int] = {}
-        self.key_of: dict[int, str] = {}
+        self.row_of: dict[Key, int] = {}
+        self.key_of: dict[int, Key] = {}
         self.forecasts: dict[int, float] = {}  # as told, before an oracle replaced them
         self.told = np.zeros(ROWS, np.int64)  # tokens of each row that a Progress has told
         self.free = list(range(ROWS - 1, -1, -1))
         self.frozen: set[int] = set()  # rows out of the batch that still hold their blocks
-        self.reserved: dict[str, int] = {}  # blocks kept for requests that are on their way here
+        self.reserved: dict[Key, int] = {}  # blocks kept for requests that are on their way here
         self.asked_s = nan  # when the policy last let nobody run; NaN if something has changed since
 
     @property
@@ -77,7 +82,29 @@ class Engine:
         fleet = self.rig.known.engines
         return int(fleet.waiting[0]), int(fleet.running[0])
 
-    def add(self, key: str, ask: Ask, now_s: float) -> Progress | None:
+    @property
+    def busy(self) -> bool:
+        """True while a step is under way."""
+        return bool(self.rig.plant.flight[0, ACTIVE] == 1.0)
+
+    @property
+    def stuck(self) -> bool:
+        """True if requests are here and the policy lets nobody run."""
+        return not self.busy and sum(self.load) > 0 and not isnan(self.asked_s)
+
+    def postpone(self, lost_s: float) -> None:
+        """Let the step under way end so much later: the engine stood still."""
+        plant = self.rig.plant
+        plant.clock_s[0] += lost_s
+        if self.busy:
+            plant.flight[0, START_S] += lost_s
+            plant.flight[0, END_S] += lost_s
+
+    def pace(self, factor: float) -> None:
+        """Let every step from now on take ``factor`` times as long as its profile says."""
+        self.rig.known.costs[:] = self.rig.board.costs[:] = self.setup.costs * factor
+
+    def add(self, key: Key, ask: Ask, now_s: float) -> Progress | None:
         """Let a request arrive; returns its end if it is turned away at once (it can never fit).
 
         Raises KeyError if a request of this key is here already.
@@ -94,30 +121,33 @@ class Engine:
         return None
 
     def advance(self, now_s: float, *, before: bool = False) -> list[Progress]:
-        """Run to a moment, step by step; returns what requests gained, in order of time.
+        """Run to a moment, step by step; returns what requests gained, in order of time."""
+        told: list[Progress] = []
+        while (gained := self.act(now_s, before=before)) is not None:
+            told += gained
+        return told
+
+    def act(self, now_s: float, *, before: bool = False) -> list[Progress] | None:
+        """Do the next thing that is due by a moment: end a step or form one; None if nothing is.
 
         With ``before`` no step is formed at the moment itself: a request that arrives then may still join it.
         Raises PolicyError if the engine policy broke its contract.
         """
-        told: list[Progress] = []
         plant = self.rig.plant
-        while True:
-            if plant.flight[0, ACTIVE] == 1.0:
-                if plant.flight[0, END_S] > now_s:
-                    break
-                told += self._land()
-            clock_s = plant.clock_s[0]
-            if sum(self.load) == 0 or clock_s > now_s or (before and clock_s == now_s):
-                break
-            if self.asked_s == clock_s == now_s:
-                break  # it said at this very moment that nobody may run
-            start(self.rig, 0, now_s)
-            report_fault(self.rig, self.scheduler)
-            if sum(self.load) + len(self.frozen) < len(self.row_of):
-                told += self._refused(now_s)
-            if plant.flight[0, ACTIVE] == 0.0:
-                self.asked_s = clock_s
-                sleep(self.rig, 0, now_s)
+        if plant.flight[0, ACTIVE] == 1.0:
+            return self._land() if plant.flight[0, END_S] <= now_s else None
+        clock_s = plant.clock_s[0]
+        if sum(self.load) == 0 or clock_s > now_s or (before and clock_s == now_s):
+            return None
+        if self.asked_s == clock_s == now_s:
+            return None  # it said at this very moment that nobody may run
+        start(self.rig, 0, now_s)
+        report_fault(self.rig, self.scheduler)
+        gone = sum(self.load) + len(self.frozen) < len(self.row_of)
+        told = self._refused(now_s) if gone else []
+        if plant.flight[0, ACTIVE] == 0.0:
+            self.asked_s = clock_s
+            sleep(self.rig, 0, now_s)
         return told
 
     def next_s(self, now_s: float) -> float:
@@ -132,7 +162,7 @@ class Engine:
         wake = wake_s(self.rig, 0, now_s)
         return wake if wake > now_s else now_s + POLL_S
 
-    def cancel(self, key: str, now_s: float, *, outcome: int = FAILED) -> Progress | None:
+    def cancel(self, key: Key, now_s: float, *, outcome: int = FAILED) -> Progress | None:
         """Take a request out at once, wherever it is, and free its blocks; None if it is not here."""
         row = self.row_of.get(key)
         if row is None:
@@ -151,7 +181,7 @@ class Engine:
         note(rig, row, REJECT, now_s)
         return self._closed(row, 0, now_s)
 
-    def freeze(self, key: str) -> Parcel | None:
+    def freeze(self, key: Key) -> Parcel | None:
         """Take a decoding request out of the batch, its blocks kept; None if it isn't decoding now."""
         row = self.row_of.get(key)
         rig, table = self.rig, self.rig.known.requests
@@ -171,13 +201,13 @@ class Engine:
         self.frozen.add(row)
         return self.parcel(key)
 
-    def thaw(self, key: str) -> None:
+    def thaw(self, key: Key) -> None:
         """Put a frozen request back into the batch: its move was called off."""
         row = self.row_of[key]
         self.frozen.discard(row)
         self._into_batch(row)
 
-    def parcel(self, key: str) -> Parcel:
+    def parcel(self, key: Key) -> Parcel:
         """Return the state of a request; raises KeyError if it isn't here."""
         row, table, plant = self.row_of[key], self.rig.known.requests, self.rig.plant
         ask = Ask(
@@ -199,7 +229,7 @@ class Engine:
             started_s=float(plant.started_s[row]),
         )
 
-    def reserve(self, key: str, blocks: int) -> bool:
+    def reserve(self, key: Key, blocks: int) -> bool:
         """Keep so many blocks for a request on its way here; False if there are not so many."""
         fleet = self.rig.known.engines
         here = self.reserved.get(key, 0)
@@ -211,12 +241,12 @@ class Engine:
         self.reserved[key] = blocks
         return True
 
-    def release(self, key: str) -> None:
+    def release(self, key: Key) -> None:
         """Give reserved blocks back; nothing happens if there are none."""
         self.asked_s = nan
         self.rig.known.engines.blocks_free[0] += self.reserved.pop(key, 0)
 
-    def receive(self, key: str, parcel: Parcel, now_s: float) -> bool:
+    def receive(self, key: Key, parcel: Parcel, now_s: float) -> bool:
         """Let a moved request go on here, in the blocks reserved for it; False if they don't suffice."""
         rig = self.rig
         need = blocks_for(rig.known, 0, parcel.computed_tokens)
@@ -262,7 +292,7 @@ class Engine:
             self._into_batch(row)
         self.rig.plant.kv_tokens[:] = old.plant.kv_tokens
 
-    def _occupy(self, key: str, ask: Ask) -> int:
+    def _occupy(self, key: Key, ask: Ask) -> int:
         if key in self.row_of:
             raise KeyError(key)
         if not self.free or ask.tenant >= self.tenants:
