@@ -34,7 +34,7 @@ class Desk(WorkerLinkServicer):
         self.registers.append(register)
         self.links.append(link)
         self.joined.set()
-        known = {"report_period_s": 0.05, "tick_s": 0.002, "heartbeat_s": 0.5, "silence_s": 5.0}
+        known = {"report_period_s": 0.05, "tick_s": 0.002, "heartbeat_s": 0.5, "silence_s": 60.0}
         yield wire.DispatcherMessage(
             welcome=wire.Welcome(epoch=1, engine=0, now_s=1000.0, **known | self.welcome)
         )

@@ -8,7 +8,7 @@ import pytest
 from loadgen.replay.tokens import tokens_at
 from services.rpc.windtunnel.v1 import worker_pb2 as wire
 from services.worker.process import running
-from tests.services.desk import PLENTY, linked, order
+from tests.services.desk import FAST, PLENTY, linked, order
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.timeout(60)
 @asynccontextmanager
 async def pair():
     """Two workers at one desk."""
-    async with linked() as (place, source, first):
+    async with linked(replace(FAST, speed=10.0)) as (place, source, first):
         second = replace(first.worker.config, worker_id="worker-1")
         async with running(second) as other:
             yield source, first, await place.seat(1), other
 
 
-async def begin_move(source, target, to, *, blocks=30, length=600):
+async def begin_move(source, target, to, *, blocks=30, length=2000):
     """Reserve and copy; returns once both sides have answered."""
     source.enqueue(9, prompt=200, length=length)
     await source.until(lambda: len(source.answer(9)) > 3)
@@ -45,7 +45,7 @@ async def test_a_running_request_moves_without_losing_a_token():
         target.say(migration=wire.MigrationOrder(migration=1, number=9, commit=commit))
         source.say(migration=wire.MigrationOrder(migration=1, number=9, commit=wire.Commit(attempt=1)))
         await target.until(lambda: target.finals)
-        assert source.answer(9) + target.answer(9, 2) == tokens_at(9, 0, 600)
+        assert source.answer(9) + target.answer(9, 2) == tokens_at(9, 0, 2000)
         await source.until(lambda: source.reports[-1].blocks_free == 600)
         assert first.worker.idle
         assert not source.finals
@@ -65,7 +65,7 @@ async def test_a_move_that_is_called_off_leaves_everything_as_it_was(moment):
         for seat in (source, target):
             seat.say(migration=wire.MigrationOrder(migration=1, number=9, abort=wire.Abort(why="test")))
         await source.until(lambda: source.finals)
-        assert source.answer(9) == tokens_at(9, 0, 600)
+        assert source.answer(9) == tokens_at(9, 0, 2000)
         assert not target.tokens
         await target.until(lambda: target.reports[-1].blocks_free == 600)
         assert second.worker.idle
@@ -79,10 +79,10 @@ async def test_a_move_without_room_is_refused():
         told = await target.until(lambda: target.moves)
         assert told[0].failed.why
         copy = wire.Copy(attempt=1, peer_address="127.0.0.1:1", ticket=5)
-        source.enqueue(9, length=200)
+        source.enqueue(9, length=2000)
         await source.until(lambda: source.answer(9))
         source.say(migration=wire.MigrationOrder(migration=5, number=9, copy=copy))
         told = await source.until(lambda: source.moves)
         assert told[0].failed.why
         await source.until(lambda: source.finals)
-        assert source.answer(9) == tokens_at(9, 0, 200)
+        assert source.answer(9) == tokens_at(9, 0, 2000)
