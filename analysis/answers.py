@@ -119,7 +119,8 @@ class Family(NamedTuple):
 
     name: str  # "sources" | "regions" | "metrics" | "slo" | "planned"
     axis: str  # one of AXES
-    planned: bool
+    planned: bool  # pairs were named beforehand
+    declared: bool  # the plan asks for it; what it doesn't ask for is told beside, as exploration
     adjustment: str  # "holm" | "fdr_by"
     size: int
     excluded: int  # hypotheses left out since the cells were not pushed alike or one has no value

@@ -120,7 +120,7 @@ def _compare(group: Sequence[Scores], halved: dict[Key, Signs]) -> Comparison:
     if count < 2 or windows.min() < 1:
         return found
     means = np.stack([one.means for one in group])
-    found = found._replace(tau=taus(pair_signs(means)), top=_top(means))
+    found = found._replace(tau=taus(pair_signs(means).astype(np.float64)), top=_top(means))
     if windows.min() < LEAST_HALVED:
         return found
     for one in group:
@@ -152,7 +152,7 @@ def _with_intervals(found: Comparison, group: Sequence[Scores], within: Floats, 
     size = len(group)
     each = (within[:, :, None] + within[:, None, :]) / 2 - cross
     known = _mean(each.reshape(SUBSAMPLES, SUBSPLITS, size, size).swapaxes(0, 1))
-    kept = [_weights(one)[SPLITS::SUBSPLITS].mean(axis=1) for one in group]
+    kept = [half_weights(one)[SPLITS::SUBSPLITS].mean(axis=1) for one in group]
     means = np.stack([at @ one.values.T for at, one in zip(kept, group, strict=True)], axis=1)
     smaller = min(len(one.windows) for one in group)
     drawn = smaller // 2 // 2 * 2
@@ -178,7 +178,7 @@ def _spread(draws: Floats) -> Floats:
 
 def _halved(of: Scores) -> Signs:
     """Return the signs of all pairs of schedulers on either half, (splits + nested splits, 2, pairs)."""
-    weights = _weights(of)
+    weights = half_weights(of)
     count = len(of.schedulers)
     step = max(1, BLOCK // (count * count))
     found = np.empty((len(weights), 2, count * (count - 1) // 2), np.int8)
@@ -217,7 +217,7 @@ def pair_signs(means: Floats) -> Singles:
     return found.astype(np.float32)
 
 
-def taus(rows: Singles, columns: Singles | None = None) -> Floats:
+def taus(rows: npt.NDArray[np.floating], columns: npt.NDArray[np.floating] | None = None) -> Floats:
     """Return tau-b of every row's pair signs with every column's, (..., c, c); NaN if one is all ties."""
     columns = rows if columns is None else columns
     agreed = rows @ columns.swapaxes(-1, -2)
@@ -249,7 +249,7 @@ def _mean(values: Floats) -> Floats:
     return np.where(count > 0, np.where(known, values, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
 
 
-def _weights(of: Scores) -> Floats:
+def half_weights(of: Scores) -> Floats:
     """Return weights of disjoint halves: of all windows, then of half-samples; (splits, 2, windows).
 
     A source has the same draws in every region and metric, and draws of its own.

@@ -6,12 +6,13 @@ resampled.
 """
 
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special, stats
 
 from analysis.metrics import natural
 from analysis.scores import Scores
@@ -199,19 +200,36 @@ def worse_than_best(gaps: Floats, best: int, margin: float) -> Floats:
 
 def one_sided(differences: Floats) -> Floats:
     """Return p-values that each row's mean is above 0, shape (rows,); 1 with fewer than two windows."""
+    return np.asarray(one_sided_beyond(differences, (0.0,))[0], np.float64)
+
+
+def one_sided_beyond(differences: Floats, thresholds: Sequence[float]) -> Floats:
+    """Return p-values that each row's mean is above each threshold, (thresholds, rows).
+
+    Rows are paired differences a window. Student's t with 30 windows or more, else sign flips of what is left
+    above the threshold; 1 with fewer than two windows.
+    """
     rows, n = differences.shape
+    beyond = np.asarray(thresholds, np.float64)[:, None]
     if n < 2:
-        return np.ones(rows)
-    means = differences.mean(axis=1)
+        return np.ones((len(beyond), rows))
+    means = differences.mean(axis=1) - beyond
     if n >= T_WINDOWS:
         error = differences.std(axis=1, ddof=1) / np.sqrt(n)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.where(error > 0, means / error, np.sign(means) * np.inf)
-        return np.asarray(np.where(np.isnan(t), 1.0, stats.t.sf(t, n - 1)), np.float64)
+        return np.asarray(np.where(np.isnan(t), 1.0, special.stdtr(n - 1, -t)), np.float64)
     flips, exact = _flips(n)
     flipped = flips @ differences.T / n
-    reached = (flipped >= means - 1e-12 * np.abs(means)).sum(axis=0)
-    return np.asarray(reached / len(flips) if exact else (1 + reached) / (1 + len(flips)), np.float64)
+    leaning = flips.mean(axis=1)[:, None]
+    reached = np.stack(
+        [
+            (flipped - delta * leaning >= mean - 1e-12 * np.abs(mean)).sum(axis=0)
+            for delta, mean in zip(beyond[:, 0], means, strict=True)
+        ]
+    )
+    p = reached / len(flips) if exact else (1 + reached) / (1 + len(flips))
+    return np.asarray(p, np.float64)
 
 
 def holm(p: Floats) -> Floats:

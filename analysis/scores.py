@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from analysis.completeness import expected_runs, incomplete_words
+from analysis.declared import Declared, read_declared
 from analysis.metrics import METRICS, SLO_SETS, orient, split_column
 from loadgen.result import FailedRun, InputError, frozen_plan, read_failures, read_runs
 
@@ -40,6 +41,7 @@ class Study(NamedTuple):
     primary: str  # column
     expected: int = 0  # runs that the plan asks for, 0 if unknown
     failures: tuple[FailedRun, ...] = ()  # runs that left no result
+    declared: Declared = read_declared({})
 
     @property
     def incomplete(self) -> str:
@@ -48,11 +50,23 @@ class Study(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Columns compared by default: the primary, the worst group under its SLO set, and the panel."""
+        """Columns compared by default: the primary, and the plan's panel.
+
+        Without one: the worst group under the primary's SLO set, and ``PANEL``.
+        """
         slo = split_column(self.primary)[1]
-        wanted = (self.primary, *([f"worst_group_{slo}"] if slo else []), *PANEL)
+        panel = self.declared.panel or (*([f"worst_group_{slo}"] if slo else []), *PANEL)
+        return self._known((self.primary, *panel))
+
+    @property
+    def slo_columns(self) -> tuple[str, ...]:
+        """The primary metric under every SLO set that was scored, () if it has none."""
+        metric, slo = split_column(self.primary)
+        return self._known(tuple(f"{metric}_{name}" for name in SLO_SETS)) if slo else ()
+
+    def _known(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(
-            name for name in dict.fromkeys(wanted) if name in self.runs and self.runs[name].notna().any()
+            name for name in dict.fromkeys(names) if name in self.runs and self.runs[name].notna().any()
         )
 
     @property
@@ -88,11 +102,12 @@ class Scores(NamedTuple):
     left_out: dict[str, int]  # scheduler -> windows in which its metric is undefined
     windows_lost: int  # windows that some scheduler has not run, or in which nobody has a value
     failed: tuple[Failed, ...] = ()  # left out too
+    delta: float | None = None  # a margin of its own
 
     @property
     def margin(self) -> float:
-        """The practical margin delta on the compared scale."""
-        return METRICS[split_column(self.column)[0]].margin
+        """The practical margin delta on the compared scale: the declared one, or that of the metric."""
+        return METRICS[split_column(self.column)[0]].margin if self.delta is None else self.delta
 
     @property
     def means(self) -> Floats:
@@ -136,6 +151,7 @@ def study(folder: Path, primary: str = "") -> Study:
         primary=column,
         expected=expected_runs(Path(folder)),
         failures=failures,
+        declared=read_declared(plan),
     )
 
 
@@ -205,6 +221,7 @@ def scores(of: Study, source: str, region: str, column: str, names: Sequence[str
         left_out={name: out[name] for name, place in places.items() if not inside[place]},
         windows_lost=int((~kept).sum()),
         failed=failed,
+        delta=of.declared.margin(column),
     )
 
 
