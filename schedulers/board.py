@@ -9,6 +9,9 @@ from schedulers.cost import blocks_for
 from schedulers.policy import Memo
 from schedulers.view import DONE, RUNNING, UNSEEN, WAITING, Floats, Ints, Tiers, View, allocate
 
+COLUMNS = ("arrival_s", "prompt_tokens", "forecast_tokens", "tier", "tenant", "session", "luck")
+"""What an arrival writes into its row as it is."""
+
 
 class Arrival(NamedTuple):
     """What a request brings; times in seconds, ``generated`` > 0 for one taken over in mid-answer."""
@@ -22,6 +25,7 @@ class Arrival(NamedTuple):
     session: int = -1
     luck: float = 0.0
     generated: int = 0
+    attempts: int = 0  # engines that had it before
 
 
 class Place(NamedTuple):
@@ -74,7 +78,7 @@ class Board:
         blank = allocate(1, 0, self.view.tiers, self.view.tenants.weight, self.memo).requests
         for column, empty in zip(table, blank, strict=True):
             column[row] = empty[0]
-        for name in Arrival._fields[1:-1]:
+        for name in COLUMNS:
             getattr(table, name)[row] = getattr(arrival, name)
         table.generated_tokens[row] = arrival.generated
         self.number[row], self.row_of[arrival.number] = arrival.number, row
@@ -161,9 +165,12 @@ class Board:
         Returns the rows that entered the batch since the last account.
         """
         view, table, fleet = self.view, self.view.requests, self.view.engines
-        unseen = self.unseen[engine]
-        while unseen and unseen[0][0] <= account.sequence:
-            unseen.popleft()
+        listed = {*account.waiting, *account.running}
+        unseen = self.unseen[engine] = deque(
+            pair
+            for pair in self.unseen[engine]
+            if pair[0] > account.sequence and self.number[pair[1]] not in listed
+        )
         late = {row for _, row in unseen}
         for place in range(fleet.waiting[engine]):
             view.tenants.waiting[table.tenant[view.waiting[engine, place]]] -= 1

@@ -157,7 +157,7 @@ class Desk:
         row = self.board.open(arrival)
         if row < 0:
             return [Decision(REFUSED, arrival.number, reason="queue_full")]
-        self.attempts[arrival.number] = 0
+        self.attempts[arrival.number] = arrival.attempts
         self._note(row, ARRIVAL, now_s)
         decisions = self._offer(row, now_s)
         if not decisions:

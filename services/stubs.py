@@ -17,7 +17,7 @@ def generate(out: Path) -> list[Path]:
     Raises RuntimeError if protoc refuses a file. protoc names modules by the path of the .proto file, which
     would be the import name of our command line; imports are turned to where the stubs lie.
     """
-    from grpc_tools import protoc  # a development tool: the services run without it
+    from grpc_tools import protoc  # type: ignore[import-untyped] # a development tool: the services run without it
 
     sources = sorted((ROOT / "proto").rglob("*.proto"))
     include = str(files("grpc_tools") / "_proto")

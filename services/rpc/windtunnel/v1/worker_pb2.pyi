@@ -653,7 +653,7 @@ class Report(_message.Message):
     EVICTED_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Enqueue.sequence of the latest one that is in these numbers."""
+    """Enqueue.sequence (or Commit.sequence) of the latest one that is in these numbers."""
     blocks_free: _builtins.int
     queued_blocks: _builtins.int
     pending_tokens: _builtins.int
@@ -900,20 +900,24 @@ class Commit(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     NEXT_INDEX_FIELD_NUMBER: _builtins.int
     CREDIT_TO_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """To the destination: go on with this attempt at this index. To the source: free it."""
     next_index: _builtins.int
     credit_to: _builtins.int
+    sequence: _builtins.int
+    """To the destination: counts as an Enqueue of this sequence (see Report)."""
     def __init__(
         self,
         *,
         attempt: _builtins.int = ...,
         next_index: _builtins.int = ...,
         credit_to: _builtins.int = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "credit_to", b"credit_to", "next_index", b"next_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "credit_to", b"credit_to", "next_index", b"next_index", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

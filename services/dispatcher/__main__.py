@@ -1,0 +1,50 @@
+"""``python -m services.dispatcher --config FILE.toml``: one dispatcher until SIGTERM."""
+
+import argparse
+import gc
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from schedulers.errors import InputError
+from services.config import Config, checked, listening, read
+from services.dispatcher.logs import configure
+
+
+def options(arguments: list[str]) -> Config:
+    """The configuration that the command line asks for; a flag wins over the file. Raises InputError."""
+    parser = argparse.ArgumentParser(prog="python -m services.dispatcher", description=__doc__)
+    parser.add_argument("--config", type=Path, help="TOML file (services/config.py names the fields)")
+    parser.add_argument("--http", default="", help="HOST:PORT of the HTTP door; port 0 takes a free one")
+    parser.add_argument("--grpc", default="", help="HOST:PORT of the gRPC door")
+    parser.add_argument("--store", default="", help="file:PATH, redis://HOST:PORT or none")
+    parser.add_argument("--scheduler", default="", help="ENGINE[:k=v]+CLUSTER[:k=v]")
+    given = parser.parse_args(arguments)
+    config = listening(read(given.config) if given.config else Config(), given.http, given.grpc)
+    if given.store:
+        config = replace(config, store=replace(config.store, url=given.store))
+    if given.scheduler:
+        config = replace(config, scheduling=replace(config.scheduling, scheduler=given.scheduler))
+    return checked(config)
+
+
+def main() -> int:
+    """Run; 0 after a drain, 2 for wrong usage or input."""
+    import uvloop
+
+    from services.dispatcher.process import print_line, serve
+
+    configure()
+    try:
+        config = options(sys.argv[1:])
+        gc.collect()
+        gc.freeze()  # what is here now stays: collections need not look at it
+        uvloop.run(serve(config, print_line))
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The operator's door: engines, queues, draining, and another policy at run time. It has a key of its own."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from schedulers.errors import InputError
+from schedulers.load import load
+from services.dispatcher.intake import same_secret
+from services.dispatcher.links import engine_half
+from services.dispatcher.logs import log
+from services.rpc.windtunnel.v1 import worker_pb2 as link
+
+if TYPE_CHECKING:
+    from services.dispatcher.process import Parts
+
+BODY_MAX = 65_536
+
+
+def worker_rows(parts: "Parts") -> list[dict[str, Any]]:
+    """Each worker as it is known here."""
+    fleet, now_s = parts.heart.desk.board.view.engines, parts.heart.clock()
+    rows = []
+    for worker in parts.links.workers.values():
+        row = worker.row
+        rows.append(
+            {
+                "worker": worker.worker_id,
+                "engine": row,
+                "connected": worker.connected,
+                "serving": bool(fleet.alive[row] and not fleet.draining[row]),
+                "draining": bool(fleet.draining[row]),
+                "driver": worker.said.driver,
+                "profile": worker.said.profile,
+                "model": worker.said.model,
+                "engine_policy": worker.said.engine_policy,
+                "running": int(fleet.running[row]),
+                "waiting": int(fleet.waiting[row]),
+                "blocks_free": int(fleet.blocks_free[row]),
+                "blocks_total": int(fleet.blocks_total[row]),
+                "report_age_s": round(now_s - float(fleet.reported_s[row]), 3),
+            }
+        )
+    return rows
+
+
+def queue_rows(parts: "Parts") -> list[dict[str, Any]]:
+    """Open requests by tier: in the centre, waiting for a first token, all."""
+    board = parts.heart.desk.board
+    table, open_rows = board.view.requests, board.number >= 0
+    rows = []
+    for tier, config in enumerate(parts.config.tiers):
+        mine = open_rows & (table.tier == tier)
+        rows.append(
+            {
+                "tier": tier,
+                "name": config.name,
+                "open": int(np.count_nonzero(mine)),
+                "central": int(np.count_nonzero(mine & (table.engine < 0))),
+                "without_token": parts.heart.desk.waiting(tier),
+                "queue_max": config.queue_max,
+            }
+        )
+    return rows
+
+
+def switch_policy(parts: "Parts", spec: str) -> None:
+    """Let another scheduler decide from now on; raises InputError.
+
+    Only policies that ship: a path or module named over the network would be code from the network.
+    """
+    if any(sign in spec for sign in ("/", "\\", ".py")) or "." in spec.split(":", 1)[0]:
+        fix = "name it on the command line of the dispatcher instead"
+        raise InputError("only policies that ship can be switched to over the network", where=spec, fix=fix)
+    scheduler = load(spec)
+    heart = parts.heart
+    changed = engine_half(scheduler.name) != engine_half(heart.scheduler.name)
+    heart.scheduler = scheduler
+    heart.desk.switch(scheduler.cluster, scheduler.cluster_params)
+    heart.metrics.scheduled_by(parts.version, scheduler.name)
+    if changed:
+        order = link.DispatcherMessage(set_policy=link.SetPolicy(engine_policy=engine_half(scheduler.name)))
+        for worker in parts.links.workers.values():
+            worker.send(order)
+    log.info("policy switched", scheduler=scheduler.name)
+
+
+def operator(parts: "Parts", request: Request) -> None:
+    """Let an operator in; raises HTTPException for everybody else."""
+    key = parts.config.keys.admin
+    scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+    if not key:
+        raise HTTPException(403, "there is no admin key, so there is no admin door: set keys.admin")
+    if not same_secret(shown, key) or scheme.lower() != "bearer":
+        raise HTTPException(401, "the admin key is needed", {"www-authenticate": "Bearer"})
+
+
+async def document(request: Request) -> dict[str, Any]:
+    """The body as an object, {} where there is none; raises HTTPException."""
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > BODY_MAX:
+            raise HTTPException(413, "the body is too long")
+    try:
+        found = orjson.loads(raw or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(400, f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise HTTPException(400, "an object was expected")
+    return found
+
+
+def policy_of(parts: "Parts") -> dict[str, Any]:
+    """Who decides, with parameter values and what the policy did wrong lately."""
+    desk, scheduler = parts.heart.desk, parts.heart.scheduler
+    params = [
+        {"name": param.name, "value": value, "low": param.low, "high": param.high, "unit": param.unit}
+        for param, value in zip(scheduler.cluster.params, scheduler.cluster_params, strict=True)
+    ]
+    return {"scheduler": scheduler.name, "cluster_params": params, "faults": desk.faults[-20:]}
+
+
+def reply(content: Any) -> Response:
+    """A JSON response."""
+    return Response(orjson.dumps(content), media_type="application/json")
+
+
+def admin_routes(app: FastAPI, parts: "Parts") -> None:
+    """Routes that change things."""
+
+    @app.get("/admin/engines")
+    async def engines(request: Request) -> Response:
+        operator(parts, request)
+        return reply({"engines": worker_rows(parts)})
+
+    @app.get("/admin/queues")
+    async def queues(request: Request) -> Response:
+        operator(parts, request)
+        return reply({"queues": queue_rows(parts), "held": len(parts.heart.desk.held)})
+
+    @app.get("/admin/policy")
+    async def policy_now(request: Request) -> Response:
+        operator(parts, request)
+        return reply(policy_of(parts))
+
+    @app.put("/admin/policy")
+    async def policy_next(request: Request) -> Response:
+        operator(parts, request)
+        spec = (await document(request)).get("scheduler")
+        if not isinstance(spec, str):
+            raise HTTPException(400, "scheduler: ENGINE[:k=v]+CLUSTER[:k=v]")
+        try:
+            switch_policy(parts, spec)
+        except InputError as error:
+            raise HTTPException(400, str(error)) from None
+        return reply(policy_of(parts))
+
+    async def drain(request: Request, worker_id: str) -> Response:
+        operator(parts, request)
+        worker = parts.links.workers.get(worker_id)
+        if worker is None:
+            raise HTTPException(404, "no such worker")
+        wanted = (await document(request)).get("drain", True)
+        if not isinstance(wanted, bool):
+            raise HTTPException(400, "drain: true or false")
+        parts.links.drain(worker, wanted)
+        if wanted:
+            order = link.Drain(grace_s=parts.config.timeouts.drain_s)
+            worker.send(link.DispatcherMessage(drain=order))
+        return reply({"worker": worker_id, "draining": wanted})
+
+    app.post("/admin/engines/{worker_id}/drain")(drain)
+    app.post("/workers/{worker_id}/drain")(drain)

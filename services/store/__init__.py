@@ -1,0 +1,1 @@
+"""What must outlive the dispatcher's process: one journal, over Redis or a local file."""
