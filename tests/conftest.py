@@ -1,6 +1,7 @@
 """Fixtures and settings shared by every test."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Set before matplotlib or numba is imported: no window opens, and compiled code stays in the repository.
 os.environ["MPLBACKEND"] = "Agg"
 os.environ.setdefault("WINDTUNNEL_CACHE", str(ROOT / ".cache" / "windtunnel"))
+
+# A library that we use installs a package `tests` of its own; here, and in processes that tests start, ours is meant.
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session")
