@@ -17,8 +17,12 @@ SCHEMA_VERSION = 1
 FINISHED, REJECTED, EXPIRED, FAILED = 0, 1, 2, 3
 """Values of ``Facts.outcome``; every arrival ends as exactly one of them."""
 
-REASONS = ("", "prompt_too_long", "policy", "deadline", "stalled", "truncated", "engine_lost")
-"""Names of ``Facts.reason``."""
+REASONS = (
+    "", "prompt_too_long", "policy", "deadline", "stalled", "truncated", "engine_lost", "other", "queue_full",
+    "rate_limited", "no_engine", "draining", "store_down", "queue_timeout", "engine_error", "client_gone", "internal",
+    "bad_request", "bad_tier", "unsent", "unfinished", "unreachable",
+)  # fmt: skip
+"""Names of ``Facts.reason``; those from "other" on are of live runs, where "other" is what has no name here."""
 
 GAP_BINS = 400
 GAP_EDGES_S: Floats = np.geomspace(1e-4, 1e3, GAP_BINS + 1)
