@@ -49,6 +49,7 @@ class Matrix(NamedTuple):
     gap_low: Floats  # all three terms resampled together
     gap_high: Floats
     jaccard: Floats  # overlap of top sets
+    concordance: float  # Kendall's W of all the orders together, 0 to 1; NaN unless all rank the same
     counted: Flags  # both cells can show an order and were pushed alike
 
 
@@ -60,6 +61,7 @@ class TopSet(NamedTuple):
     members: tuple[str, ...]  # not shown worse than the best by more than the margin, Holm
     confidence_set: tuple[str, ...]  # Model Confidence Set at 5 %: no margin, equal predictive ability
     confidence_p: dict[str, float]  # scheduler -> p of the Model Confidence Set
+    at_margin: dict[float, tuple[str, ...]]  # 0.4, 1 and 2 times the margin -> members
 
 
 class Omnibus(NamedTuple):
@@ -76,6 +78,20 @@ class Omnibus(NamedTuple):
     p_pairs: Floats  # (k, k) two-sided Wilcoxon signed-rank, Holm over pairs; 1 on the diagonal
     cliques: tuple[tuple[str, ...], ...]  # maximal runs of neighbours that Wilcoxon-Holm doesn't tell apart
     worth: Floats  # (k,) Plackett-Luce worth of the within-window orders, sums to 1 (secondary)
+
+
+class Effects(NamedTuple):
+    """Sizes of the differences of every pair in one condition, row against column (section 6.1); (k, k) each."""
+
+    key: Key
+    schedulers: tuple[str, ...]
+    difference: Floats  # mean paired difference
+    low: Floats  # its 95 % interval by Student's t
+    high: Floats
+    standardised: Floats  # over the sd of paired differences; +-inf where they don't vary
+    rank_biserial: Floats  # matched pairs: of the signed ranks, the share for the row less that against it
+    wins: Floats  # P(row > column) on the same window, ties half
+    cliff: Floats  # Cliff's delta over windows unpaired: 0.147, 0.33, 0.474 are small, medium, large
 
 
 class Bayes(NamedTuple):
@@ -184,6 +200,7 @@ class Statistics(NamedTuple):
     matrices: tuple[Matrix, ...]
     top_sets: dict[Key, TopSet]  # primary metric, every cell
     omnibus: dict[Key, Omnibus]  # primary metric, every cell
+    effects: dict[Key, Effects]  # primary metric, every cell
     bayes: dict[Key, Bayes]  # primary metric, every cell
     components: tuple[Components, ...]
     families: tuple[Family, ...]

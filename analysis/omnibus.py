@@ -4,6 +4,7 @@ Reference statistics, section 6.2: Friedman over windows, then pairwise Wilcoxon
 difference for the picture only, since its verdict on two schedulers depends on who else is in the pool.
 """
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import choix
@@ -70,6 +71,17 @@ def wilcoxon_holm(values: Floats) -> Floats:
         p[mixed] = stats.wilcoxon(differences[mixed], axis=1, method="approx").pvalue
     found[first, second] = found[second, first] = holm(p)
     return found
+
+
+def concordance(cells: Sequence[Scores]) -> float:
+    """Return Kendall's W of the orders of several conditions by mean, ties corrected; NaN if not all rank alike.
+
+    The mean Spearman correlation of m orders without ties is (m W - 1) / (m - 1).
+    """
+    if len({one.schedulers for one in cells}) != 1 or len(cells) < 2 or any(not one.windows for one in cells):
+        return float("nan")
+    ranks = rank_vector(np.stack([one.means for one in cells]))
+    return _friedman(ranks)[0] / (len(cells) * (ranks.shape[1] - 1)) if ranks.shape[1] > 1 else float("nan")
 
 
 def cliques(names: tuple[str, ...], p_pairs: Floats) -> tuple[tuple[str, ...], ...]:

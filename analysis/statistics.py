@@ -26,8 +26,9 @@ from analysis.answers import (
 from analysis.bayes import bayes_of
 from analysis.compare import compare
 from analysis.components import over_columns, over_regions
+from analysis.effects import effects_of
 from analysis.findings import Findings, Group, groups, plain, top_set
-from analysis.omnibus import omnibus_of
+from analysis.omnibus import concordance, omnibus_of
 from analysis.panel import panel_of
 from analysis.power import power_of
 from analysis.ranks import Ranking, rank
@@ -74,6 +75,7 @@ def statistics(of: Findings) -> Statistics:
             "top sets", lambda: {key: top_set_of(cell, ground.rankings[key]) for key, cell in primary.items()}
         ),
         omnibus=timed("omnibus", lambda: {key: omnibus_of(cell) for key, cell in primary.items()}),
+        effects=timed("effects", lambda: {key: effects_of(cell) for key, cell in primary.items()}),
         bayes=timed("bayes", lambda: {key: bayes_of(cell) for key, cell in primary.items()}),
         components=timed("components", lambda: _components(ground)),
         families=timed("reversals", lambda: _families(ground)),
@@ -132,6 +134,7 @@ def _matrices(ground: _Ground) -> Iterator[Matrix]:
             gap_low=found.gap_low,
             gap_high=found.gap_high,
             jaccard=_each(tops, jaccard),
+            concordance=concordance(cells),
             counted=_counted(ground, keys),
         )
 
@@ -232,6 +235,7 @@ def statistics_json(of: Statistics) -> dict[str, Any]:
         "matrices": [_plain(one) for one in of.matrices],
         "top_sets": [_plain(one) for one in of.top_sets.values()],
         "omnibus": [_plain(one) for one in of.omnibus.values()],
+        "effects": [_plain(one) for one in of.effects.values()],
         "bayes": [_plain(one) for one in of.bayes.values()],
         "components": [_plain(one) for one in of.components],
         "families": [_family_json(one) for one in of.families],

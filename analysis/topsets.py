@@ -11,7 +11,8 @@ import numpy.typing as npt
 from arch.bootstrap import MCS
 
 from analysis.answers import TopSet
-from analysis.ranks import LEVEL, TIE, Ranking
+from analysis.declared import MARGIN_FACTORS
+from analysis.ranks import LEVEL, TIE, Ranking, worse_than_best
 from analysis.scores import Scores
 
 Floats = npt.NDArray[np.float64]
@@ -26,15 +27,23 @@ def top_set_of(cell: Scores, ranking: Ranking) -> TopSet:
     """Return both top sets of a condition; empty if nobody is ranked."""
     key = (cell.source, cell.region, cell.column)
     if not ranking.rows:
-        return TopSet(key, "", (), (), {})
+        return TopSet(key, "", (), (), {}, dict.fromkeys(MARGIN_FACTORS, ()))
     p = confidence_p(cell)
     order = [row.scheduler for row in ranking.rows]
+    best = int(np.argmax(cell.means))
+    gaps = cell.values[best] - cell.values
+    worse = {factor: worse_than_best(gaps, best, factor * cell.margin) for factor in MARGIN_FACTORS}
+    places = [cell.schedulers.index(name) for name in order]
     return TopSet(
         key=key,
         best=order[0],
         members=tuple(row.scheduler for row in ranking.rows if row.in_top),
         confidence_set=tuple(name for name in order if p[name] > LEVEL),
         confidence_p={name: p[name] for name in order},
+        at_margin={
+            factor: tuple(name for name, at in zip(order, places, strict=True) if found[at] > LEVEL)
+            for factor, found in worse.items()
+        },
     )
 
 
