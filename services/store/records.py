@@ -117,8 +117,9 @@ def fold(records: Iterable[Record]) -> Recovered:
         elif record.number in found:
             here = found[record.number]
             if isinstance(record, Sent):
+                plain = msgspec.structs.replace(record, migrated=False)  # the count says it
                 found[record.number] = here._replace(
-                    sent=record, migrations=here.migrations + int(record.migrated)
+                    sent=plain, migrations=here.migrations + int(record.migrated)
                 )
             elif here.ended is None:
                 found[record.number] = here._replace(ended=record)
@@ -146,7 +147,7 @@ def unfold(recovered: Recovered) -> list[Record]:
         records.append(saved.accepted)
         if saved.sent is not None:
             records += [msgspec.structs.replace(saved.sent, migrated=True)] * saved.migrations
-            records.append(msgspec.structs.replace(saved.sent, migrated=False))
+            records.append(saved.sent)
         if saved.tokens:
             records.append(Kept([Run(number, 0, packed(saved.tokens), saved.pieces)]))
         if saved.ended is not None:

@@ -5,7 +5,9 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import grpc
@@ -80,6 +82,18 @@ async def until(true, patience_s=10.0):
     async with asyncio.timeout(patience_s):
         while not true():
             await asyncio.sleep(0.005)
+
+
+def redis_at(folder):
+    """A Redis server of our own on a socket in a folder: (process, address)."""
+    socket = folder / "redis.sock"
+    command = ["redis-server", "--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "yes",
+               "--dir", str(folder), "--appendfsync", "everysec"]  # fmt: skip
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while not socket.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return server, f"unix://{socket}"
 
 
 @contextlib.asynccontextmanager
