@@ -1,8 +1,10 @@
 """Freezing a window set: each of its sources in turn, from files that are given or as surrogates."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from schedulers.errors import InputError
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from loadgen.trace import Trace
 
 OWN = "own"
-TABLES = ("columns", "unpinned")
 
 
 class FrozenSet(NamedTuple):
@@ -47,7 +48,9 @@ def freeze_set(
     from loadgen.sets import as_shipped, find_set, write_set
 
     pool = find_set(of.name).recipe  # generated rows are those of the whole set, also for a part of it
-    ample = pool.count * (2 if pool.strata == "terciles" else 1)  # one third of the rows gives half of the windows
+    ample = pool.count * (
+        2 if pool.strata == "terciles" else 1
+    )  # one third of the rows gives half of the windows
     frozen = []
     for source, path in taken.items():
         told(f"Freezing {of.recipe.count} windows of {source}")
@@ -65,7 +68,7 @@ def freeze_set(
 class Reading(NamedTuple):
     """How files are read: a user's names of columns, and whether other files than the official ones will do."""
 
-    columns: Mapping[str, str] = {}
+    columns: Mapping[str, str] = MappingProxyType({})
     unpinned: bool = False
 
 
@@ -82,8 +85,6 @@ def sources_of(of: "WindowSet", given: Sequence[str]) -> dict[str, Path | None]:
 
     Raises InputError for a real source without a path, a surrogate with one, and a source named twice.
     """
-    import re
-
     if not given:
         lacking = [source for source in of.sources if not source.endswith(SURROGATE)]
         if lacking:

@@ -30,6 +30,31 @@ BY_WORTH = (
 """Which columns of `windows list` stay where there is no room for all."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Source = Annotated[
+    str,
+    typer.Option(
+        help="Family of the files (azure2023, azure2024, burstgpt, bailian, mooncake), own for your CSV "
+        "or JSONL, or azure_surrogate, burstgpt_surrogate, bailian_surrogate, which need no files."
+    ),
+]
+Set = Annotated[
+    str,
+    typer.Option(
+        "--set", help="All sources of a window set: published-120 or windtunnel-240, or -surrogate."
+    ),
+]
+From = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--from",
+        help="Traffic file, or folder with the family's files. With --set: SOURCE=PATH, or the name of a "
+        "surrogate; repeatable, in place of the set's own sources.",
+    ),
+]
+Count = Annotated[
+    int | None,
+    typer.Option(min=1, help="Windows wanted a source, 80 if unsaid; fewer if the files hold no more."),
+]
 Folder = Annotated[Path, typer.Argument(help="Folder that holds manifest.jsonl and windows/.")]
 
 
@@ -47,31 +72,10 @@ def windows() -> None:
 )
 def freeze(
     out: Annotated[Path, typer.Option(help="Folder of windows; what it holds stays.")],
-    source: Annotated[
-        str,
-        typer.Option(
-            help="Family of the files (azure2023, azure2024, burstgpt, bailian, mooncake), own for your CSV "
-            "or JSONL, or azure_surrogate, burstgpt_surrogate, bailian_surrogate, which need no files."
-        ),
-    ] = "",
-    set_: Annotated[
-        str,
-        typer.Option(
-            "--set", help="All sources of a window set: published-120 or windtunnel-240, or -surrogate."
-        ),
-    ] = "",
-    from_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--from",
-            help="Traffic file, or folder with the family's files. With --set: SOURCE=PATH, or the name of a "
-            "surrogate; repeatable, in place of the set's own sources.",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, help="Windows wanted a source, 80 if unsaid; fewer if the files hold no more."),
-    ] = None,
+    source: Source = "",
+    set_: Set = "",
+    from_: From = None,
+    count: Count = None,
     kind: Annotated[
         str, typer.Option(help="main (1,250 rows), tier (2,500), short (625) or published (200).")
     ] = "main",
