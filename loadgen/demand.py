@@ -10,6 +10,7 @@ import numpy as np
 
 from loadgen.guess import forecasts
 from loadgen.plan import Plan
+from loadgen.prefixes import Prefixes, shared, some
 from schedulers.view import Floats, Ints
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ class Demand(NamedTuple):
     tenant: Ints
     session: Ints
     luck: Floats
+    prefixes: Prefixes | None = None  # where the trace tells them
+
+
+def part(demand: Demand, rows: Ints) -> Demand:
+    """Return some requests of a demand, given by number, in that order."""
+    columns = {name: getattr(demand, name)[rows] for name in Demand._fields if name != "prefixes"}
+    return Demand(**columns, prefixes=demand.prefixes and some(demand.prefixes, rows))
 
 
 def prepare(window: "Window", plan: Plan, factor: float) -> Demand:
@@ -43,6 +51,9 @@ def prepare(window: "Window", plan: Plan, factor: float) -> Demand:
         tenant=tenants(window.tenant_luck, window.session),
         session=np.asarray(window.session, np.int64),
         luck=np.asarray(window.luck, np.float64),
+        prefixes=None
+        if window.hash_ids is None or window.hash_offsets is None
+        else shared(window.hash_offsets, np.asarray(window.hash_ids, np.int64), window.line.block_tokens),
     )
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised when a column changes its meaning; rows of another version are not mixed."""
 
 FINISHED, REJECTED, EXPIRED, FAILED = 0, 1, 2, 3
@@ -50,6 +50,7 @@ class Facts(NamedTuple):
     longest_gap_s: Floats
     idle_ttft_s: Floats  # the same request alone on an idle engine
     idle_e2e_s: Floats
+    cached_tokens: Ints  # prompt tokens found in the prefix cache when it was first taken; -1: never taken
 
 
 class Totals(NamedTuple):
@@ -66,6 +67,7 @@ class Totals(NamedTuple):
     evictions: int
     recomputed_tokens: int
     prefill_tokens: int
+    cached_tokens: int  # not computed but found in a prefix cache, by new and by evicted requests
     decode_tokens: int
     truncated: int
     unfinished_at_last_arrival: int

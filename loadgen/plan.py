@@ -56,7 +56,10 @@ REGION_LIMITS = (0.001, 10.0)
 
 @dataclass(frozen=True)
 class Fleet:
-    """Engines and their limits, each within LIMITS; ``blocks`` 0 stands for what the profile's memory holds."""
+    """Engines and their limits, each within LIMITS; ``blocks`` 0 stands for what the profile's memory holds.
+
+    ``prefix_cache`` keeps KV blocks for prompts that begin alike, where the windows tell which do.
+    """
 
     profile: str = "llama-3.1-8b/a100-80g"
     engines: int = 1
@@ -65,6 +68,7 @@ class Fleet:
     block_tokens: int = 16
     blocks: int = 0
     model_tokens: int = 131072
+    prefix_cache: bool = True
 
 
 @dataclass(frozen=True)

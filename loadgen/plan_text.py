@@ -68,6 +68,8 @@ def read_value(value: Any, key: str, kind: Any, source: Source) -> Any:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is str and isinstance(value, str):
         return value
+    if kind is bool and isinstance(value, bool):
+        return value
     if kind is int and isinstance(value, int) and number:
         return value
     if kind is float and number and value == value:
@@ -83,5 +85,7 @@ def read_value(value: Any, key: str, kind: Any, source: Source) -> Any:
         if not all(isinstance(one, list) and len(one) == 2 for one in value):
             raise source.error(f"{key} is not a list of pairs", key, 'write [["edf", "sarathi"]]')
         return tuple((read_value(a, key, str, source), read_value(b, key, str, source)) for a, b in value)
-    words = {str: "a text", int: "a whole number", float: "a number"}.get(kind, "a list")
+    words = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}.get(
+        kind, "a list"
+    )
     raise source.error(f"{key} is {json.dumps(value, default=str)}", key, f"write {words}")

@@ -19,7 +19,7 @@ TOTAL_TYPES: dict[str, Any] = {
 COUNTS = ("arrivals", "finished", "rejected", "expired", "failed")
 TEXTS = ("group_by", "stratum", "plan_sha256")
 """Columns of text beside the key, which may be missing in all runs of a shard."""
-_NULLABLE_INTS = ("engine", "tenant", "session")
+_NULLABLE_INTS = ("engine", "tenant", "session", "cached_tokens")
 _BYTES = ("outcome", "reason")
 
 

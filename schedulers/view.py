@@ -32,7 +32,8 @@ class Requests(NamedTuple):
     luck: Floats  # [u] uniform in [0, 1), drawn with the window
     state: Ints  # UNSEEN, WAITING, RUNNING, DONE
     engine: Ints  # where it is, -1 before dispatch
-    cached_tokens: Ints  # [h] prompt tokens found in the prefix cache
+    cached_tokens: Ints  # [h] tokens found in the prefix cache: would be now (waiting), were when taken
+    head: Ints  # equal numbers: the first 32 prompt tokens are shared; -1: fewer tokens, or not known
     prefill_tokens: Ints  # to compute before the next token: p, or p + g after an eviction
     computed_tokens: Ints  # [c] tokens whose KV is held
     generated_tokens: Ints  # [g] tokens delivered so far
@@ -92,6 +93,7 @@ class View(NamedTuple):
     tenants: Tenants
     waiting: Ints  # (engines, n) queue of engine e: waiting[e, :engines.waiting[e]], in no promised order
     running: Ints  # (engines, n) batch of engine e: running[e, :engines.running[e]]
+    sent: Ints  # (engines, n) [h_e] prompt tokens that the dispatcher sent to engine e before, with other requests
     costs: Floats  # (engines, 7) step-time coefficients, see schedulers/cost.py
     params: Floats  # the policy's parameters, in the order in which it declares them
 
@@ -117,7 +119,8 @@ def allocate(
     table = Requests(
         arrival_s=floats(n), prompt_tokens=ints(n), forecast_tokens=floats(n), tier=ints(n), tenant=ints(n),
         session=ints(n) - 1, luck=floats(n), state=ints(n), engine=ints(n) - 1, cached_tokens=ints(n),
-        prefill_tokens=ints(n), computed_tokens=ints(n), generated_tokens=ints(n), fresh_tokens=ints(n),
+        head=ints(n) - 1, prefill_tokens=ints(n), computed_tokens=ints(n), generated_tokens=ints(n),
+        fresh_tokens=ints(n),
         blocks=ints(n), evictions=ints(n), enqueued_s=floats(n), first_token_s=floats(n) + np.nan,
         last_token_s=floats(n) + np.nan, memo=columns(n, memo[0]),
     )  # fmt: skip
@@ -128,5 +131,5 @@ def allocate(
         memo=columns(e, memo[1]),
     )  # fmt: skip
     tenants = Tenants(np.asarray(tenant_weights, np.float64), ints(z), columns(z, memo[2]))
-    queues = np.zeros((e, n), np.int64)
-    return View(table, fleet, tiers, tenants, queues, queues.copy(), np.zeros((e, 7)), np.zeros(1))
+    waiting, running, sent = np.zeros((3, e, n), np.int64)
+    return View(table, fleet, tiers, tenants, waiting, running, sent, np.zeros((e, 7)), np.zeros(1))

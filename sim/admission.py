@@ -3,11 +3,11 @@
 from math import inf, isnan
 
 from loadgen.result import REJECTED
-from schedulers.cost import blocks_for
 from schedulers.policy import REFUSE, TAKE
 from schedulers.view import REJECT, RUNNING
 from schedulers.view import TAKE as TAKEN
 from sim.memory import charge, end, evict, fail, grow, leave_queue, note, read_evict, wake_s
+from sim.prefix import claim, count_live, lacking, look_up
 from sim.queue import find, insert, sort
 from sim.rig import ADMIT, FINE, NOT_A_NUMBER, ORDER, REASON_POLICY, Rig
 
@@ -18,6 +18,9 @@ def rekey_queue(rig: Rig, engine: int, now_s: float) -> None:
     row, count = view.waiting[engine], view.engines.waiting[engine]
     if count == 0 or rig.rules.order == 0:
         return
+    if rig.rules.prefix == 1 and rig.rules.trace_tokens > 0:
+        for place in range(count):
+            look_up(rig, engine, row[place])
     rig.hooks.order(view, row, count, now_s, plant.keys)
     for place in range(count):
         plant.order_key[row[place]] = plant.keys[place]
@@ -27,16 +30,16 @@ def rekey_queue(rig: Rig, engine: int, now_s: float) -> None:
 
 
 def room(rig: Rig, engine: int, request: int, chunk: int) -> bool:
-    """True if a slot and the blocks of the first chunk are there."""
+    """True if a slot and the blocks of what is cached and of the first chunk are there."""
     fleet = rig.known.engines
     slot = fleet.running[engine] < fleet.sequences_max[engine]
-    return bool(slot and blocks_for(rig.known, engine, chunk) <= fleet.blocks_free[engine])
+    return bool(slot and lacking(rig, engine, request, chunk) <= fleet.blocks_free[engine])
 
 
-def default_admit(rig: Rig, engine: int, chunk: int) -> float:
+def default_admit(rig: Rig, engine: int, request: int, chunk: int) -> float:
     """Take it if the first chunk and one token fit above the watermark; an idle engine needs no watermark."""
     fleet = rig.known.engines
-    left = fleet.blocks_free[engine] - blocks_for(rig.known, engine, chunk + 1)
+    left = fleet.blocks_free[engine] - lacking(rig, engine, request, chunk + 1)
     if fleet.running[engine] == 0 and left >= -1:
         return TAKE
     return TAKE if left >= rig.rules.watermark * fleet.blocks_total[engine] else 0.0
@@ -46,7 +49,7 @@ def answer(rig: Rig, engine: int, request: int, chunk: int, now_s: float) -> flo
     """The policy's admit, or the default; a NaN stops the run."""
     plant = rig.plant
     if rig.rules.admit == 0:
-        return default_admit(rig, engine, chunk)
+        return default_admit(rig, engine, request, chunk)
     plant.ids[0] = request
     rig.hooks.admit(rig.known, plant.ids, 1, now_s, plant.keys)
     if isnan(plant.keys[0]):
@@ -60,6 +63,8 @@ def take(rig: Rig, engine: int, place: int, chunk: int, now_s: float) -> None:
     table, fleet = view.requests, view.engines
     request = leave_queue(rig, engine, place)
     table.state[request] = RUNNING
+    if rig.rules.trace_tokens > 0:
+        claim(rig, engine, request)
     grow(rig, engine, request, chunk)
     plant.chunk[request] = chunk
     charge(rig, engine, request, 1)
@@ -104,25 +109,38 @@ def displace(rig: Rig, engine: int, request: int, now_s: float) -> int:
     return evict(rig, engine, plant.ids[place], now_s)
 
 
+def closed(rig: Rig, engine: int) -> bool:
+    """True if all slots are taken, and nobody would be displaced or refused."""
+    full = rig.known.engines.running[engine] >= rig.known.engines.sequences_max[engine]
+    return bool(full and rig.rules.preempt == 0 and rig.rules.admit == 0)
+
+
+def cached(rig: Rig, engine: int, request: int) -> int:
+    """Tokens of a waiting request that it need not compute if it is taken now."""
+    if rig.rules.trace_tokens == 0:
+        return 0
+    look_up(rig, engine, request)
+    count_live(rig, engine, request)
+    return int(rig.cache.hits[request] * rig.known.engines.block_tokens[engine])
+
+
 def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
     """Offer the waiting requests in order; returns the budget that is left."""
     view, rules = rig.known, rig.rules
     table, fleet = view.requests, view.engines
-    full = fleet.running[engine] >= fleet.sequences_max[engine]
-    if budget <= 0 or (full and rules.preempt == 0 and rules.admit == 0):
+    if budget <= 0 or closed(rig, engine):
         return budget  # nobody can be taken: the order need not be read
     if rules.dynamic == 1 or (rules.wake == 1 and now_s >= rig.plant.wake_s[engine]):
         rekey_queue(rig, engine, now_s)
         rig.plant.wake_s[engine] = wake_s(rig, engine, now_s)
     place = 0
     while place < fleet.waiting[engine] and budget > 0 and rig.plant.error[0] == FINE:
-        full = fleet.running[engine] >= fleet.sequences_max[engine]
-        if full and rules.preempt == 0 and rules.admit == 0:
+        if closed(rig, engine):
             break
         request = view.waiting[engine, place]
         if rig.plant.order_key[request] == inf:
             break  # held, and so is whoever comes behind
-        whole = table.prefill_tokens[request] - table.computed_tokens[request]
+        whole = table.prefill_tokens[request] - cached(rig, engine, request)
         chunk = min(whole, budget)
         fits = rules.chunked == 1 or chunk == whole
         say = answer(rig, engine, request, chunk, now_s)

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadgen.demand import Demand
 from loadgen.result import FINISHED
-from sim.rig import DECODED, PREFILLED, RECOMPUTED, Rig
+from sim.rig import CACHED, DECODED, PREFILLED, RECOMPUTED, Rig
 
 
 def tampered(demand: Demand, rig: Rig, before: Rig) -> str:
@@ -36,7 +36,7 @@ LIMITS = ("sequences_max", "budget_max", "blocks_total", "block_tokens", "alive"
 
 
 def unbalanced(rig: Rig) -> str:
-    """Every token delivered has its KV computed once, and once more for each time it was lost."""
+    """Every token delivered has its KV computed or found once, and once more for each time it was lost."""
     table, fleet, plant = rig.known.requests, rig.known.engines, rig.plant
     done = plant.outcome == FINISHED
     whole = table.prompt_tokens + table.generated_tokens - 1
@@ -44,9 +44,13 @@ def unbalanced(rig: Rig) -> str:
         return "requests.computed_tokens does not add up to prompt and answer"
     if (table.generated_tokens[done] != plant.output_tokens[done]).any():
         return "requests.generated_tokens is not what was delivered"
-    worked = plant.tally[:, PREFILLED].sum() + plant.tally[:, DECODED].sum()
+    worked = plant.tally[:, (PREFILLED, DECODED, CACHED)].sum()
     if worked != table.computed_tokens.sum() + plant.tally[:, RECOMPUTED].sum():
         return "tokens were delivered that no step computed"
     if (fleet.blocks_free != fleet.blocks_total).any() or table.blocks.any():
         return "engines.blocks_free or requests.blocks does not add up"
+    cache, last = rig.cache, rig.cache.after.shape[1] - 1
+    ring = np.take_along_axis(cache.before, cache.after, axis=1) == np.arange(last + 1)
+    if cache.holders.any() or not ring.all():
+        raise AssertionError("invariant E1 broken: a cached block is held, or lost, after the last request")
     return ""

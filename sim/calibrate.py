@@ -66,6 +66,7 @@ def setup_of(plan: Plan) -> Setup:
         model_tokens=fleet.model_tokens,
         costs=known.costs,
         tiers=tiers,
+        prefix_cache=fleet.prefix_cache,
     )
 
 
@@ -92,11 +93,12 @@ def completions_per_s(finished_s: Floats) -> float:
 
 
 def measure(window: Window, plan: Plan, setup: Setup) -> Capacity:
-    """Return the capacity of the plan's fleet on this window.
+    """Return the capacity of the plan's fleet on this window; nothing is cached (reference traces, section 9).
 
     Raises InputError naming the window if none of its requests fits the fleet or all arrive at one time.
     """
-    outcome = simulate(saturate(prepare(window, plan, 1.0)), load(NEUTRAL), setup)
+    bare = setup._replace(prefix_cache=False)
+    outcome = simulate(saturate(prepare(window, plan, 1.0)), load(NEUTRAL), bare)
     capacity = Capacity(
         window_id=window.line.id,
         window_sha256=window.line.content_sha256,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loadgen.demand import Demand
+from loadgen.prefixes import shared
 from loadgen.result import FINISHED, REJECTED
 from schedulers.answers import Policy
 from schedulers.checks import Finding, defaults
@@ -330,6 +331,22 @@ def traffic(n: int, rate_per_s: float, seed: int = 0, prompt: float = 300, outpu
     prompts = np.maximum(1, draw.lognormal(np.log(prompt) - 0.3, 0.8, n)).astype(int)
     outputs = np.maximum(1, draw.lognormal(np.log(output) - 0.3, 0.8, n)).astype(int)
     return ask(np.cumsum(draw.exponential(1.0 / rate_per_s, n)), prompts, outputs, seed)
+
+
+def kindred(demand: Demand, seed: int = 0, block_tokens: int = 16) -> Demand:
+    """Return the demand with prompts of which two in three begin as an earlier one does, up to some block."""
+    draw, fresh = np.random.default_rng((seed, 16)), 0
+    rows: list[list[int]] = []
+    for request, prompt in enumerate(demand.prompt_tokens.tolist()):
+        other = int(draw.integers(0, max(1, request)))
+        least = min(prompt, int(demand.prompt_tokens[other])) // block_tokens
+        begun = int(draw.integers(0, least + 1)) if request and draw.random() < 2 / 3 else 0
+        left = -(-prompt // block_tokens) - begun
+        rows.append([*(rows[other][:begun] if begun else []), *range(fresh, fresh + left)])
+        fresh += left
+    offsets = np.cumsum([0, *map(len, rows)])
+    ids = np.array([one for row in rows for one in row], np.int64)
+    return demand._replace(prefixes=shared(offsets, ids, block_tokens))
 
 
 def same(a: Outcome, b: Outcome) -> list[str]:

@@ -39,12 +39,13 @@ from schedulers.view import Tiers, allocate
 from sim import hooks as shapes
 from sim.kernel import run
 from sim.origin import reachable, seal
-from sim.rig import Hooks, Plant, Rig, Rules
+from sim.rig import Cache, Hooks, Plant, Rig, Rules
+from sim.storage import FLAT
 
 SOURCES = (
     "schedulers.cost", "schedulers.dispatcher", "schedulers.policy", "schedulers.view", "sim.admission",
-    "sim.compiled", "sim.engine", "sim.gaps", "sim.hooks", "sim.kernel", "sim.memory", "sim.queue", "sim.rig",
-    "sim.stretch",
+    "sim.audit", "sim.compiled", "sim.engine", "sim.gaps", "sim.hooks", "sim.kernel", "sim.memory", "sim.prefix",
+    "sim.queue", "sim.rig", "sim.storage", "sim.stretch",
 )  # fmt: skip
 """Modules whose edit makes all compiled code stale."""
 
@@ -152,7 +153,9 @@ def kinds() -> dict[str, Any]:
         for name in Plant._fields
     ]
     rules = [_f8 if name in ("late_key", "watermark") else _i8 for name in Rules._fields]
-    parts = [view, view, types.NamedTuple(private, Plant), types.NamedTuple(rules, Rules)]
+    cache = [_ids if name in FLAT else types.int64[:, ::1] for name in Cache._fields]
+    parts = [view, view, types.NamedTuple(private, Plant), types.NamedTuple(cache, Cache)]
+    parts.append(types.NamedTuple(rules, Rules))
     rig = types.NamedTuple([*parts, types.NamedTuple(slots, Hooks)], Rig)
     return {"batch": batch, "search": search, "notice": notice, "parts": parts, "slots": slots, "rig": rig}
 
@@ -193,11 +196,12 @@ def _store_hook(typing: Any, address: Any, place: Any, hook: Any) -> Any:
     return types.void(address, place, hook), generate
 
 
-def _pack(address, known, board, plant, rules):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _pack(address, known, board, plant, cache, rules):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     _store_part(address, 0, known)
     _store_part(address, 1, board)
     _store_part(address, 2, plant)
-    _store_part(address, 3, rules)
+    _store_part(address, 3, cache)
+    _store_part(address, 4, rules)
 
 
 def _pack_hook(address, place, hook):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -228,7 +232,7 @@ def kernel() -> Callable[[Rig], None]:
 
     def play(rig: Rig) -> None:
         memory = _with_hooks(rig.hooks).copy()
-        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.rules)
+        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.cache, rig.rules)
         enter(memory.ctypes.data)
 
     return play

@@ -8,6 +8,7 @@ from schedulers.view import ARRIVAL, FINISH, FIRST_TOKEN, REJECT, STEP, TOKEN
 from sim.admission import scan_queue
 from sim.gaps import bin_of
 from sim.memory import charge, end, fail, join_queue, make_room, note, note_all
+from sim.prefix import publish_all
 from sim.queue import sort
 from sim.rig import (
     ACTIVE,
@@ -106,8 +107,10 @@ def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) ->
             place += 1
             continue
         thrown = flight[EVICTED]
-        fits, back = make_room(rig, engine, request, chunk, now_s)
-        budget += back
+        fits = table.computed_tokens[request] + chunk <= table.blocks[request] * size  # the usual case
+        if not fits:
+            fits, back = make_room(rig, engine, request, chunk, now_s)
+            budget += back
         if fits:
             plant.chunk[request] = chunk
             budget -= chunk
@@ -190,6 +193,8 @@ def deliver(rig: Rig, engine: int, now_s: float) -> int:
     firsts, tokens, full = 0, 0, 0
     usual_s, usual = -1.0, 0  # most gaps of a step are equal: their bin is found once
     watched = ((rig.rules.watches | rig.rules.cluster_watches) >> TOKEN) & 1
+    if rig.rules.trace_tokens > 0 and plant.flight[engine, PREFILL] > 0.0:
+        publish_all(rig, engine)
     for place in range(view.engines.running[engine]):
         request = row[place]
         if plant.chunk[request] == 0:

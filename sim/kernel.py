@@ -3,29 +3,25 @@
 from math import inf, isnan
 
 from loadgen.result import REJECTED
-from schedulers.cost import blocks_for, owed_tokens
 from schedulers.dispatcher import fewest_requests, lawful
 from schedulers.policy import HOLD, REFUSE
 from schedulers.policy import TAKE as ACCEPT
 from schedulers.view import ARRIVAL, REJECT
+from sim.audit import audit
 from sim.engine import arrive, form, land
 from sim.memory import end, fail, note_all, stalled, wake_s
+from sim.prefix import recall, remember
 from sim.queue import remove_at, sort
 from sim.rig import (
     ACTIVE,
-    ATTENTION,
-    BROKEN,
     CLUSTER_ADMIT,
     CLUSTER_ORDER,
-    DECODES,
     DISPATCH,
     END_S,
     FINE,
     IDLE,
-    KV,
     NO_ENGINE,
     NOT_A_NUMBER,
-    PREFILL,
     REASON_POLICY,
     STALL,
     Rig,
@@ -72,38 +68,6 @@ def sleep(rig: Rig, engine: int, until_s: float) -> None:
     plant.clock_s[engine] = moment
 
 
-def audit(rig: Rig, engine: int) -> None:
-    """Invariants E1, E2 and E6 at the forming of a step: blocks add up, caps hold, all work is charged."""
-    view, plant = rig.known, rig.plant
-    table, fleet, row = view.requests, view.engines, view.running[engine]
-    blocks, tokens, held = 0, 0, 0
-    prefill, attention, kv = 0.0, 0.0, 0.0
-    for place in range(fleet.running[engine]):
-        request = row[place]
-        tokens += plant.chunk[request]
-        blocks += table.blocks[request]
-        chunk, computed = plant.chunk[request], table.computed_tokens[request]
-        held += computed
-        if owed_tokens(view, request) > 0:
-            prefill += chunk
-            attention += chunk * (computed + chunk / 2.0)
-        elif chunk > 0:
-            kv += computed + 1
-        if table.blocks[request] != blocks_for(
-            view, engine, table.computed_tokens[request] + plant.chunk[request]
-        ):
-            fail(rig, BROKEN, 1, request, engine)
-    if blocks != fleet.blocks_total[engine] - fleet.blocks_free[engine] or fleet.blocks_free[engine] < 0:
-        fail(rig, BROKEN, 1, -1, engine)
-    if fleet.running[engine] > fleet.sequences_max[engine] or tokens > fleet.budget_max[engine]:
-        fail(rig, BROKEN, 2, -1, engine)
-    flight = plant.flight[engine]
-    if flight[PREFILL] != prefill or flight[ATTENTION] != attention or flight[KV] != kv:
-        fail(rig, BROKEN, 6, -1, engine)
-    if flight[PREFILL] + flight[DECODES] != tokens or plant.kv_tokens[engine] != held:
-        fail(rig, BROKEN, 6, -1, engine)
-
-
 def ask(rig: Rig, hook: int, request: int, now_s: float) -> float:
     """Ask the cluster policy about one request; a NaN stops the run."""
     plant = rig.plant
@@ -120,6 +84,9 @@ def ask(rig: Rig, hook: int, request: int, now_s: float) -> float:
 def offer(rig: Rig, request: int, now_s: float) -> bool:
     """Ask the dispatcher about a request; True if it is settled, False if it stays in the centre."""
     plant = rig.plant
+    knows = rig.rules.cluster_prefix == 1 and rig.rules.trace_tokens > 0
+    if knows:
+        recall(rig, request)
     say = ask(rig, CLUSTER_ADMIT, request, now_s) if rig.rules.cluster_admit == 1 else ACCEPT
     if say == REFUSE:
         plant.reason[request] = REASON_POLICY
@@ -139,6 +106,8 @@ def offer(rig: Rig, request: int, now_s: float) -> bool:
     engine = int(answer)
     if plant.flight[engine, ACTIVE] == 0.0 and plant.clock_s[engine] < now_s:
         plant.clock_s[engine] = now_s
+    if knows:
+        remember(rig, engine, request)
     arrive(rig, engine, request, now_s)
     return True
 

@@ -4,6 +4,7 @@ from math import inf, isnan
 
 from schedulers.cost import blocks_for, owed_tokens
 from schedulers.view import DONE, EVICT, WAITING, Ints
+from sim.prefix import allot, give_back, keep, look_up
 from sim.queue import find, insert, remove_at
 from sim.rig import (
     ATTENTION,
@@ -68,6 +69,8 @@ def join_queue(rig: Rig, engine: int, request: int, now_s: float) -> None:
     table, fleet = view.requests, view.engines
     table.state[request] = WAITING
     table.enqueued_s[request] = now_s
+    if rig.rules.prefix == 1 and rig.rules.trace_tokens > 0:
+        look_up(rig, engine, request)
     read_order(rig, engine, request, now_s)
     insert(table, rig.plant.order_key, view.waiting[engine], fleet.waiting[engine], request)
     rig.plant.wake_s[engine] = now_s  # the newcomer may bring an earlier own time
@@ -89,9 +92,12 @@ def leave_queue(rig: Rig, engine: int, place: int) -> int:
 
 
 def free_blocks(rig: Rig, engine: int, request: int) -> None:
-    """Give all blocks of a request back."""
-    rig.known.engines.blocks_free[engine] += rig.known.requests.blocks[request]
-    rig.known.requests.blocks[request] = 0
+    """Give all blocks of a request back, and forget the KV in them that nobody else holds."""
+    table, fleet = rig.known.requests, rig.known.engines
+    still = give_back(rig, engine, request) if rig.rules.trace_tokens > 0 else 0
+    fleet.blocks_free[engine] += table.blocks[request] - still
+    rig.plant.kv_tokens[engine] -= table.computed_tokens[request] - still * fleet.block_tokens[engine]
+    table.blocks[request] = 0
 
 
 def grow(rig: Rig, engine: int, request: int, tokens: int) -> bool:
@@ -103,6 +109,8 @@ def grow(rig: Rig, engine: int, request: int, tokens: int) -> bool:
     need = blocks_for(rig.known, engine, held) - table.blocks[request]
     if need > fleet.blocks_free[engine]:
         return False
+    if rig.rules.trace_tokens > 0:
+        allot(rig, engine, request, need)
     table.blocks[request] += need
     fleet.blocks_free[engine] -= need
     return True
@@ -125,7 +133,7 @@ def charge(rig: Rig, engine: int, request: int, sign: int) -> None:
 def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
     """Throw a running request out; returns the tokens of this step that it gives back.
 
-    It loses its KV and recomputes prompt and generated tokens later.
+    It loses its KV and recomputes prompt and generated tokens later, but for what the prefix cache still has.
     """
     view, plant = rig.known, rig.plant
     table, fleet = view.requests, view.engines
@@ -133,13 +141,14 @@ def evict(rig: Rig, engine: int, request: int, now_s: float) -> int:
     place = find(row, fleet.running[engine], request)
     remove_at(row, fleet.running[engine], place)
     fleet.running[engine] -= 1
+    if rig.rules.trace_tokens > 0:
+        keep(rig, engine, request)
     free_blocks(rig, engine, request)
     plant.tally[engine, RECOMPUTED] += table.computed_tokens[request]
     given = plant.chunk[request]
     charge(rig, engine, request, -1)
     fleet.pending_tokens[engine] -= owed_tokens(view, request)
     plant.chunk[request] = 0
-    plant.kv_tokens[engine] -= table.computed_tokens[request]
     plant.flight[engine, EVICTED] += 1
     table.computed_tokens[request] = 0
     table.prefill_tokens[request] = table.prompt_tokens[request] + table.generated_tokens[request]
@@ -207,7 +216,6 @@ def end(rig: Rig, engine: int, request: int, outcome: int, now_s: float) -> None
     rig.known.requests.state[request] = DONE
     rig.plant.outcome[request] = outcome
     rig.plant.finished_s[request] = now_s
-    rig.plant.kv_tokens[engine] -= rig.known.requests.computed_tokens[request]
     free_blocks(rig, engine, request)
 
 

@@ -21,8 +21,9 @@ tries while it was formed; the fewest tokens a decode has left to make (LEAST) a
 (SLACK)."""
 
 BUSY_S, BATCH_AREA, KV_AREA, KV_PEAK, RECOMPUTED = 0, 1, 2, 3, 4
-PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED, THROWN = 5, 6, 7, 8, 9, 10
-"""Columns of ``Plant.tally``: sums over the run, a row an engine; THROWN: evictions since the last token."""
+PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED, THROWN, CACHED = 5, 6, 7, 8, 9, 10, 11
+"""Columns of ``Plant.tally``: sums over the run, a row an engine; THROWN: evictions since the last token;
+CACHED: tokens found in the prefix cache."""
 
 FINE, STALL, NOT_A_NUMBER, NO_ENGINE, BROKEN, THRASH = 0, 1, 2, 3, 4, 5
 """Codes in ``Plant.error[0]``; then the hook or invariant, the request and the engine."""
@@ -63,6 +64,32 @@ class Plant(NamedTuple):
     error: Ints  # (4,)
 
 
+class Cache(NamedTuple):
+    """Prefix caches of the engines and what the dispatcher knows of them; see ``sim.prefix``.
+
+    Blocks and names are numbers. Shapes are (engines, blocks) unless said; all are of one place where nothing
+    is cached.
+    """
+
+    after: Ints  # (engines, blocks + 1) ring of free blocks, the least recently used one after the last place
+    before: Ints  # (engines, blocks + 1) the same ring backwards
+    holders: Ints  # requests that hold the block
+    name: Ints  # what the block can be found by, -1 nothing
+    twin_after: Ints  # ring of blocks of one shared name, the oldest first
+    twin_before: Ints
+    oldest: Ints  # (engines, shared names) one more than the first of that ring, 0: no block has the name
+    first: Ints  # (n + 1,) where a request's blocks begin in ``held``
+    held: Ints  # flat: blocks of each request; those that it has lost stay, until it gets others
+    prefix: Ints  # (n + 1,) where a request's shared prefixes begin in ``ids``
+    ids: Ints  # flat, see ``loadgen.prefixes``
+    hits: Ints  # (n,) blocks found when last looked up
+    live: Ints  # (n,) those of them that others hold
+    found_tokens: Ints  # (n,) found when first taken, -1 before
+    sent_at: Ints  # (engines, prefixes) value of ``sent_tokens`` when the prefix was last sent there; 0 never
+    sent_tokens: Ints  # (engines,) prompt tokens sent so far, known ones left out
+    seen: Ints  # (blocks,) scratch of the audit
+
+
 class Rules(NamedTuple):
     """What the engine policy declares, as numbers: 1 if the hook is there, and its settings."""
 
@@ -87,6 +114,9 @@ class Rules(NamedTuple):
     cluster_order: int
     cluster_watches: int
     capacity_tokens: int  # longest prompt + output that one engine can hold
+    trace_tokens: int  # tokens of a prefix block of the trace; 0: there is no prefix cache
+    prefix: int  # the engine policy reads what is cached
+    cluster_prefix: int  # the cluster policy reads what was sent
 
 
 class Hooks(NamedTuple):
@@ -112,5 +142,6 @@ class Rig(NamedTuple):
     known: View  # what the engine policy sees ("view" is a name that numba reserves)
     board: View  # what the cluster policy sees: the same tables with its own memo and parameters
     plant: Plant
+    cache: Cache
     rules: Rules
     hooks: Hooks

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from loadgen.demand import Demand
+from loadgen.prefixes import heads
 from loadgen.result import FINISHED, GAP_BINS, Facts, Totals
 from schedulers.cost import ATTENTION, KV, RANK_S, step_s
 from schedulers.errors import PolicyError
@@ -18,6 +19,7 @@ from sim.books import tampered
 from sim.hooks import interpreted
 from sim.kernel import run as run_interpreted
 from sim.rig import Plant, Rig, Rules
+from sim.storage import empty_cache
 
 MODES = ("jumped", "stepped", "interpreted", "interpreted-jumped")
 WATERMARK = 0.01
@@ -40,6 +42,7 @@ class Setup(NamedTuple):
     model_tokens: int
     costs: Floats
     tiers: Tiers
+    prefix_cache: bool = True  # where the demand tells what prompts share
 
     @property
     def capacity_tokens(self) -> int:
@@ -77,7 +80,8 @@ def simulate(
             fix="run `windtunnel schedulers check` on it; in mode 'interpreted' a debugger can step through",
         ) from error
     report_fault(rig, scheduler)
-    fault = tampered(demand, rig, build(demand, scheduler, setup, jump=True, audit=audit))
+    fresh = build(demand, scheduler, setup._replace(prefix_cache=False), jump=True, audit=audit)
+    fault = tampered(demand, rig, fresh)
     if fault:
         raise PolicyError(
             f"scheduler {scheduler.name} wrote where it may only read: {fault}",
@@ -93,11 +97,6 @@ def refuse_unknown(scheduler: Scheduler) -> None:
         raise PolicyError(
             f"scheduler {scheduler.name} has the cluster hook {asked[0]}, which this simulator does not run yet",
             fix="use a cluster policy without migration and scaling",
-        )
-    if "prefix" in (*scheduler.engine.reads, *scheduler.cluster.reads):
-        raise PolicyError(
-            f"scheduler {scheduler.name} reads prefix hits, and this simulator has no prefix cache yet",
-            fix="use a policy that does not declare reads=('prefix',)",
         )
 
 
@@ -125,8 +124,12 @@ def build(demand: Demand, scheduler: Scheduler, setup: Setup, *, jump: bool, aud
         )
     view = view._replace(params=as_params(scheduler.engine_params))
     rules = rules_of(scheduler, setup)._replace(jump=int(jump), audit=int(audit))
-    plant = furnish_plant(demand, setup)
-    return Rig(view, board, plant, rules, interpreted(engine, cluster))
+    plant, prefixes = furnish_plant(demand, setup), demand.prefixes if setup.prefix_cache else None
+    if prefixes is not None:
+        view.requests.head[:] = heads(prefixes, demand.prompt_tokens)
+        rules = rules._replace(trace_tokens=prefixes.block_tokens)
+    cache = empty_cache(prefixes, demand.prompt_tokens + plant.output_tokens, setup)
+    return Rig(view, board, plant, cache, rules, interpreted(engine, cluster))
 
 
 def as_params(values: tuple[float, ...]) -> Floats:
@@ -186,6 +189,9 @@ def rules_of(scheduler: Scheduler, setup: Setup) -> Rules:
         cluster_order=int(cluster.order is not None),
         cluster_watches=sum(1 << event for event in set(cluster.watches)) if cluster.observe else 0,
         capacity_tokens=setup.capacity_tokens,
+        trace_tokens=0,
+        prefix=int("prefix" in engine.reads),
+        cluster_prefix=int("prefix" in cluster.reads),
     )
 
 
@@ -220,7 +226,7 @@ def furnish_plant(demand: Demand, setup: Setup) -> Plant:
         clock_s=np.zeros(engines),
         wake_s=np.zeros(engines),
         flight=np.zeros((engines, 11)),
-        tally=np.zeros((engines, 11)),
+        tally=np.zeros((engines, 12)),
         gaps=ints(GAP_BINS),
         held=ints(size),
         held_count=ints(1),
@@ -282,6 +288,9 @@ def facts(demand: Demand, rig: Rig, setup: Setup) -> Facts:
         longest_gap_s=np.where(table.generated_tokens > 1, plant.longest_gap_s, np.nan),
         idle_ttft_s=idle_ttft_s,
         idle_e2e_s=idle_e2e_s,
+        cached_tokens=rig.cache.found_tokens
+        if rig.rules.trace_tokens
+        else np.where(plant.started_s >= 0.0, 0, -1),
     )
 
 
@@ -327,6 +336,7 @@ def totals(demand: Demand, rig: Rig, setup: Setup) -> Totals:
         evictions=int(table.evictions.sum()),
         recomputed_tokens=int(tally[codes.RECOMPUTED]),
         prefill_tokens=int(tally[codes.PREFILLED]),
+        cached_tokens=int(tally[codes.CACHED]),
         decode_tokens=int(tally[codes.DECODED]),
         truncated=int(np.sum((plant.outcome == 0) & (table.generated_tokens < demand.output_tokens))),
         unfinished_at_last_arrival=int(np.sum(plant.finished_s > last_s)),

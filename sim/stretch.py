@@ -9,8 +9,10 @@ from math import inf, sqrt
 
 from schedulers.cost import KV as KV_COST
 from schedulers.view import STEP, TOKEN
+from sim.admission import closed
 from sim.gaps import bin_of, count_stretch
 from sim.memory import grow, note_all, wake_s
+from sim.prefix import plain_blocks
 from sim.rig import (
     BATCH_AREA,
     BUSY_S,
@@ -65,7 +67,12 @@ def pure(rig: Rig, engine: int) -> bool:
 def steps_free(rig: Rig, engine: int) -> int:
     """Most steps before a request gets its last token or blocks could run out."""
     fleet, flight = rig.known.engines, rig.plant.flight[engine]
-    whole = fleet.blocks_free[engine] // fleet.running[engine] * fleet.block_tokens[engine]
+    free, batch, size = fleet.blocks_free[engine], fleet.running[engine], fleet.block_tokens[engine]
+    if rig.rules.trace_tokens > 0 and fleet.waiting[engine] > 0 and not closed(rig, engine):
+        # what the waiting would find in the cache must not change
+        most = batch * int(min(flight[LEAST], float(STEPS_MAX)) // size + 2)
+        free = min(free, plain_blocks(rig, engine, most))
+    whole = free // batch * size
     return int(
         min(flight[LEAST], max(flight[SLACK], float(whole)))
     )  # each may take so many tokens' blocks more

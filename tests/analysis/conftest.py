@@ -50,7 +50,7 @@ def row(run: RunKey, level: float, busy: float) -> dict[str, Any]:
     strain = 1 + np.exp(3 * (run.rho - 0.9))
     attained = 1 / (1 + np.exp(4 * (run.rho - 1.0) - 3 * level))
     totals = Totals(
-        1000, busy, 1.0, 60.0 * run.rho, 0.4 * run.rho, 0.8, 10 * run.rho, 50, 3, 100, 10_000, 5_000, 0, 0,
+        1000, busy, 1.0, 60.0 * run.rho, 0.4 * run.rho, 0.8, 10 * run.rho, 50, 3, 100, 10_000, 0, 5_000, 0, 0,
         np.ones(GAP_BINS, np.int64),
     )  # fmt: skip
     metrics = {

@@ -22,7 +22,7 @@ TIERS = [(1.0, 0.2, 3.0, 3.0), (5.0, 1.0, float("inf"), 1.0)]
 
 def totals(gaps=None) -> Totals:
     counts = np.zeros(GAP_BINS, np.int64) if gaps is None else gaps
-    return Totals(5, 3.0, 4.0, 2.0, 0.5, 0.9, 1.0, 3, 1, 30, 120, 60, 0, 0, counts)
+    return Totals(5, 3.0, 4.0, 2.0, 0.5, 0.9, 1.0, 3, 1, 30, 120, 0, 60, 0, 0, counts)
 
 
 def facts(ttft, e2e, tokens, tier, outcome=None, **more) -> Facts:
@@ -38,6 +38,7 @@ def facts(ttft, e2e, tokens, tier, outcome=None, **more) -> Facts:
         "outcome": np.array(ends, np.int8), "reason": np.zeros(n, np.int8), "engine": np.zeros(n, np.int64),
         "migrations": np.zeros(n, np.int64), "preemptions": np.zeros(n, np.int64), "longest_gap_s": e2e / 2,
         "idle_ttft_s": np.full(n, 0.5), "idle_e2e_s": np.full(n, 1.0),
+        "cached_tokens": np.zeros(n, np.int64),
     }  # fmt: skip
     return Facts(**{**columns, **more})
 

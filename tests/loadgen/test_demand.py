@@ -17,7 +17,7 @@ def window(n: int = N) -> SimpleNamespace:
         arrival_s=np.sort(RNG.random(n)), prompt_tokens=np.full(n, 100, np.int32),
         output_tokens=RNG.integers(1, 900, n), session=np.full(n, -1), luck=RNG.random(n),
         tier_luck=RNG.random(n), tenant_luck=RNG.random(n), forecast_luck=RNG.standard_normal(n),
-        kind=RNG.integers(0, 3, n).astype(np.int8),
+        kind=RNG.integers(0, 3, n).astype(np.int8), hash_offsets=None, hash_ids=None,
     )  # fmt: skip
 
 

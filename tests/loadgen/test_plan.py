@@ -99,7 +99,7 @@ def test_a_name_of_any_letters_reads_back(written, tmp_path):
     assert read_plan(str(again)).name == "für \U0001f680"
 
 
-@pytest.mark.parametrize("key", [field.name for field in fields(Fleet) if field.name != "profile"])
+@pytest.mark.parametrize("key", [field.name for field in fields(Fleet) if field.type is int])
 def test_a_fleet_has_limits(written, key):
     """What no fleet has is refused at its line, before memory is asked for; the limit itself is allowed."""
     least, most = LIMITS[key]
@@ -110,6 +110,18 @@ def test_a_fleet_has_limits(written, key):
         path = written(PLAN.replace("engines = 2", f"{key} = {value}"))
         with pytest.raises(InputError, match=rf"{key} is not in {least}.*plan\.toml:8.*{most:,}"):
             read_plan(str(path))
+
+
+def test_the_prefix_cache_is_on_unless_the_plan_says_no(written, tmp_path):
+    plain_plan = read_plan(str(written(PLAN)))
+    plan = read_plan(str(written(PLAN.replace("engines = 2", "engines = 2\nprefix_cache = false"))))
+    assert (plain_plan.fleet.prefix_cache, plan.fleet.prefix_cache) == (True, False)
+    assert plan.digest != plain_plan.digest
+    again = tmp_path / "again.toml"
+    again.write_text(toml(plan))
+    assert read_plan(str(again)) == plan
+    with pytest.raises(InputError, match=r'prefix_cache is "yes".*:9.*write true or false'):
+        read_plan(str(written(PLAN.replace("engines = 2", 'engines = 2\nprefix_cache = "yes"'))))
 
 
 def test_where_a_key_stands(written):

@@ -32,7 +32,7 @@ NAN = float("nan")
 KEY = RunKey(
     **{field.name: {str: "x", bool: False, int: 1, float: 0.5}[field.type] for field in fields(RunKey)}
 )
-TOTALS = Totals(7, 1.0, 2.0, 3.0, 0.1, 0.2, 4.0, 5, 0, 0, 10, 20, 0, 0, np.arange(GAP_BINS))
+TOTALS = Totals(7, 1.0, 2.0, 3.0, 0.1, 0.2, 4.0, 5, 0, 0, 10, 4, 20, 0, 0, np.arange(GAP_BINS))
 
 
 def facts() -> Facts:
@@ -56,6 +56,7 @@ def facts() -> Facts:
         longest_gap_s=np.array([0.2, 0.1, NAN]),
         idle_ttft_s=np.array([0.4, 0.4, NAN]),
         idle_e2e_s=np.array([0.9, 0.9, NAN]),
+        cached_tokens=np.array([0, 16, -1]),
     )
 
 

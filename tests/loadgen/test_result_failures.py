@@ -26,7 +26,7 @@ def store(folder: Path, scheduler: str, window: str) -> None:
         window, "a", "b", "s", "real", "test", scheduler, "1", "{}", False, scheduler, "round-robin", "{}",
         "p", "0.95", 0.95, "[]", "oracle", 1, "sim", "g", 1, "c",
     )  # fmt: skip
-    totals = Totals(1, 1.0, 1.0, 1.0, 0.1, 0.1, 0.0, 0, 0, 0, 1, 1, 0, 0, [0] * GAP_BINS)
+    totals = Totals(1, 1.0, 1.0, 1.0, 0.1, 0.1, 0.0, 0, 0, 0, 1, 0, 1, 0, 0, [0] * GAP_BINS)
     counts = dict.fromkeys(("arrivals", "finished", "rejected", "expired", "failed"), 0)
     row = {"run_id": key.run_id, **key.__dict__, **totals._asdict(), **counts}
     write_shard(folder, f"{scheduler}-{window}", [row])

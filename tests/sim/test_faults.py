@@ -195,11 +195,6 @@ def test_an_order_of_inf_holds(mode):
         run(mode, order=never)
 
 
-def test_prefix_readers_are_refused_while_there_is_no_prefix_cache():
-    with pytest.raises(PolicyError, match="no prefix cache yet"):
-        run("jumped", reads=("prefix",))
-
-
 def test_what_numba_cannot_compile_says_so_and_runs_through_the_door():
     with pytest.raises(PolicyError, match=r"can't compile the hook makes_a_list \(order\)") as caught:
         run("jumped", order=makes_a_list)
