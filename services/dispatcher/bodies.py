@@ -45,7 +45,7 @@ class Body(msgspec.Struct):
 class CompletionBody(Body):
     """Of /v1/completions."""
 
-    prompt: str | list[int] | list[str] | list[list[int]] = ""
+    prompt: str | list[int | str | list[int]] = ""
 
 
 class Message(msgspec.Struct):
@@ -109,7 +109,7 @@ def fill_prompt(prompt: wire.Prompt, body: CompletionBody | ChatBody) -> None:
         prompt.text = "".join(f"{turn.role}: {text_of(turn.content)}\n" for turn in body.messages)
         return
     given: Any = body.prompt
-    if isinstance(given, list) and given and isinstance(given[0], (str, list)):
+    if isinstance(given, list) and any(isinstance(one, str | list) for one in given):
         if len(given) != 1:
             raise Refusal("bad_request", "prompt: only one a request")
         given = given[0]

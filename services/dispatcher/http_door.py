@@ -14,7 +14,8 @@ from services.dispatcher.admin import admin_routes, worker_rows
 from services.dispatcher.answer import Refused
 from services.dispatcher.bodies import submission
 from services.dispatcher.intake import Client, Refusal
-from services.dispatcher.reasons import REASONS
+from services.dispatcher.logs import log
+from services.dispatcher.reasons import REASONS, ending
 from services.dispatcher.sse import HttpAnswer, error_body, error_headers
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
@@ -72,6 +73,11 @@ def application(parts: "Parts") -> FastAPI:
     client_routes(app, parts)
     status_routes(app, parts)
     admin_routes(app, parts)
+
+    @app.exception_handler(Exception)
+    async def our_fault(request: Request, error: Exception) -> Response:
+        log.error("request failed", path=request.url.path, error=type(error).__name__, what=str(error)[:200])
+        return refused(ending("internal"))
 
     @app.exception_handler(HTTPException)
     async def no_such_route(request: Request, error: HTTPException) -> Response:
