@@ -165,11 +165,12 @@ def admin_routes(app: FastAPI, parts: "Parts") -> None:
         worker = parts.links.workers.get(worker_id)
         if worker is None:
             raise HTTPException(404, "no such worker")
-        wanted = (await document(request)).get("drain", True)
-        if not isinstance(wanted, bool):
-            raise HTTPException(400, "drain: true or false")
+        body = await document(request)
+        wanted, leave = body.get("drain", True), body.get("leave", False)
+        if not isinstance(wanted, bool) or not isinstance(leave, bool):
+            raise HTTPException(400, "drain and leave: true or false")
         parts.links.drain(worker, wanted)
-        if wanted:
+        if wanted and leave:  # its process ends once it holds nothing
             order = link.Drain(grace_s=parts.config.timeouts.drain_s)
             worker.send(link.DispatcherMessage(drain=order))
         return reply({"worker": worker_id, "draining": wanted})

@@ -29,7 +29,7 @@ class Worker:
         self.outbox: asyncio.Queue[link.DispatcherMessage | None] = asyncio.Queue()
         self.connected = False
         self.heard_s = self.since_s = 0.0
-        self.draining = False
+        self.leaving = self.drained = False  # by its own word; by the operator's
         self.death: asyncio.TimerHandle | None = None
         self.learn(said)
 
@@ -137,7 +137,8 @@ class Links:
             heart.desk.join(place, now_s, worker.row)
             worker.learn(said)
         heart.engines[worker.row] = worker
-        worker.connected, worker.draining = True, False
+        worker.connected, worker.leaving = True, False
+        heart.desk.drain(worker.row, worker.drained)
         worker.heard_s = worker.since_s = now_s
         log.info("worker joined", worker=said.worker_id, engine=worker.row, held=len(said.held))
         return worker
@@ -228,25 +229,27 @@ class Links:
             heart.on_tokens(worker.row, message.tokens.requests)
             heart.act(heart.desk.offer_held(heart.clock()))
         elif kind == "report":
-            if message.report.draining != worker.draining:
-                self.drain(worker, message.report.draining)
+            if message.report.draining != worker.leaving:
+                worker.leaving = message.report.draining
+                self.drain(worker, worker.drained)
             heart.desk.report(worker.row, account_of(message.report), heart.clock())
             heart.act(heart.desk.offer_held(heart.clock()))
         elif kind == "migration":
             self.migrations.step(worker.row, message.migration)
         elif kind == "leaving":
-            self.drain(worker, True)
+            worker.leaving = True
+            self.drain(worker, worker.drained)
 
-    def drain(self, worker: Worker, draining: bool) -> None:
-        """Give a worker nothing new, or something again."""
-        worker.draining = draining
-        self.heart.desk.drain(worker.row, draining)
+    def drain(self, worker: Worker, drained: bool) -> None:
+        """Give a worker nothing new by the operator's word, or something again; its own word counts too."""
+        worker.drained = drained
+        self.heart.desk.drain(worker.row, worker.drained or worker.leaving)
 
     def cut(self, worker: Worker) -> None:
         """A link ended: the worker may come back for a while, then what it held goes elsewhere."""
         worker.connected = False
         self.heart.desk.away(worker.row)
-        grace_s = 0.0 if worker.draining else self.heart.config.timeouts.engine_grace_s
+        grace_s = 0.0 if worker.leaving else self.heart.config.timeouts.engine_grace_s
         log.info("worker away", worker=worker.worker_id, engine=worker.row)
         worker.death = asyncio.get_running_loop().call_later(grace_s, self.bury, worker)
 
