@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from analysis.scores import Scores
 from loadgen.result import GAP_BINS, RunKey, Totals, write_shard
 
 RANKED = ("fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred")
@@ -108,3 +109,40 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a small made-up sweep that no test changes: two sources, two regions, eight windows."""
     made = Made(("azure_surrogate", "burstgpt_surrogate"), (0.85, 1.1), 8)
     return make_sweep(tmp_path_factory.mktemp("usual") / "sweep", made)
+
+
+def make_scores(
+    values: Any, source: str = "s", region: str = "0.95", column: str = "attainment_S2"
+) -> Scores:
+    """Return a condition of (schedulers, windows) with names a, b, c ... and windows of its source."""
+    values = np.asarray(values, np.float64)
+    count, windows = values.shape
+    names = tuple("abcdefghijklmnopqrstuvwxyz"[:count])
+    return Scores(
+        source,
+        region,
+        column,
+        names,
+        tuple(f"{source}-{i}" for i in range(windows)),
+        ("",) * windows,
+        values,
+        {},
+        0,
+    )
+
+
+@pytest.fixture(scope="session")
+def condition() -> Callable[..., Scores]:
+    """Return a maker of conditions: values (schedulers, windows), then source, region, column by name."""
+    return make_scores
+
+
+@pytest.fixture(scope="session")
+def drawn() -> Callable[..., Scores]:
+    """Return a maker of conditions of normal values: means, windows, sd, seed, then where by name."""
+
+    def draw(means: Sequence[float], windows: int, sd: float, seed: int, **where: str) -> Scores:
+        noise = np.random.default_rng(seed).normal(0, sd, (len(means), windows))
+        return make_scores(np.asarray(means, np.float64)[:, None] + noise, **where)
+
+    return draw
