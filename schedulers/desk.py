@@ -331,7 +331,7 @@ class Desk:
 
     def _again(self, row: int, reason: str, now_s: float) -> list[Decision]:
         """Offer a request anew after its engine failed it, or give it up."""
-        number = int(self.board.number[row])
+        number, failed = int(self.board.number[row]), int(self.board.view.requests.engine[row])
         self.moving.discard(number)
         self.board.leave(row)
         if self.attempts[number] >= self.bounds.attempts_max:
@@ -339,10 +339,20 @@ class Desk:
             self._close(row)
             return [Decision(LOST, number, reason=reason)]
         self.board.view.requests.last_token_s[row] = np.nan
-        settled = self._offer(row, now_s)
+        settled = self._elsewhere(row, failed, now_s)
         if not settled:
             self.held.append(row)
         return settled
+
+    def _elsewhere(self, row: int, failed: int, now_s: float) -> list[Decision]:
+        """Offer a request to all engines but the one that failed it; to that one if there is no other."""
+        if failed < 0:
+            return self._offer(row, now_s)
+        alive = self.board.view.engines.alive
+        alive[failed] = 0
+        settled = self._offer(row, now_s)
+        self._see(failed, now_s)
+        return settled or (self._offer(row, now_s) if alive[failed] else [])
 
     def _close(self, row: int) -> None:
         number = int(self.board.number[row])
