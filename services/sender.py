@@ -13,6 +13,9 @@ from services.rpc.windtunnel.v1.dispatcher_pb2 import SubmitRequest
 CONNECTIONS = 2
 """Streams to the dispatcher; requests take turns."""
 
+FAREWELL_S = 0.3
+"""How long cancels may take to leave before the streams are closed."""
+
 OUTCOMES = {
     wire.OUTCOME_FINISHED: FINISHED,
     wire.OUTCOME_REJECTED: REJECTED,
@@ -34,6 +37,12 @@ class GrpcSender:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Cancel what nobody waits for any more: else it would load the next run."""
+        left = [(talk, request_id) for talk in self.talks for request_id in talk.open]
+        for talk, request_id in left:
+            talk.cancel(request_id)
+        if left:
+            await asyncio.sleep(FAREWELL_S)
         for talk in self.talks:
             await talk.__aexit__(None, None, None)
 

@@ -24,6 +24,11 @@ PARTS = {
     "attribute": ("windtunnel.attribute:attribute", "Say which axis of the traffic moves an order."),
     "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),
     "results": ("windtunnel.ranks:results_app", "Verify result tables."),
+    "up": ("windtunnel.up:up", "Start a dispatcher and simulated workers on this machine."),
+    "down": ("windtunnel.up:down", "Stop them."),
+    "status": ("windtunnel.up:status", "Show which of them run."),
+    "replay": ("windtunnel.replay:replay", "Replay windows against live services, open loop."),
+    "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""

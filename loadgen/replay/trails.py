@@ -86,7 +86,7 @@ class Trails:
         fresh = max(0, offset + count - max(wanted, offset))
         if fresh:
             self._gap(row, fresh, now_s)
-            self.tokens[row] = wanted + fresh
+            self.tokens[row] = offset + count  # the next index; what is missing before it is counted as lost
 
     def _gap(self, row: int, fresh: int, now_s: float) -> None:
         """Note the gap before tokens; those that come in one message are a gap of 0 apart."""
@@ -149,7 +149,7 @@ class Trails:
             first_token_s=np.maximum(self.first_s * speed, arrival_s),
             finished_s=np.where(finished, self.last_s * speed, nan),
             prompt_tokens=np.asarray(demand.prompt_tokens, np.int64),
-            output_tokens=self.tokens.copy(),
+            output_tokens=np.maximum(self.tokens - self.lost, 0),
             tier=np.asarray(demand.tier, np.int64),
             tenant=np.asarray(demand.tenant, np.int64),
             session=np.asarray(demand.session, np.int64),
@@ -159,6 +159,7 @@ class Trails:
             migrations=self.migrations.copy(),
             preemptions=self.preemptions.copy(),
             longest_gap_s=np.where(self.tokens > 1, self.longest_gap_s, nan),
+            cached_tokens=np.full(len(finished), -1, np.int64),  # no system says
             idle_ttft_s=idle_ttft_s,
             idle_e2e_s=idle_e2e_s,
         )

@@ -131,7 +131,8 @@ def test_over_saturation_stops_early_and_says_so():
     """Its unsent rows are counted."""
     told, _ = replayed(schedule(60), Silent, ReplayRules(drain_s=0.1, stop_open=10))
     assert told.stopped == "over-saturated: 10 requests open"
-    assert (told.lag.sent, told.lag.unsent) == (10, 50)
+    assert told.lag.sent in (10, 11), "the one that is just going out"
+    assert told.lag.unsent == 60 - told.lag.sent
 
 
 def test_turns_wait_for_the_answer_only_if_told_to():

@@ -1,0 +1,344 @@
+"""The testbed as processes of this machine: dispatcher and workers started, watched and stopped, without containers.
+
+A folder holds their settings, their logs and ``state.json``, which says who runs. A process is known by its number
+and the moment it started, so that a number that the system gave to somebody else is never touched.
+"""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from loadgen.plan import Plan, toml
+from schedulers.errors import InputError
+
+STATE = "state.json"
+READY_S = 60.0
+"""How long a process may take until it is ready."""
+
+STOP_S = 10.0
+"""How long processes may take to end after SIGTERM; then they are killed."""
+
+EVERYTHING = 100_000
+"""Queue bound of a tier: an experiment sheds by its policy, not by a bound that the simulator does not have."""
+
+PATIENCE_S = 3600.0
+"""Timeouts of an experiment, for the same reason."""
+
+
+class NotReadyError(Exception):
+    """A process did not become ready; all that were started are stopped again."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """One process: ``began`` is when it started, in the kernel's ticks."""
+
+    name: str
+    pid: int
+    began: int
+    http: str = ""
+    grpc: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """All that runs, and how to speak to it."""
+
+    folder: str
+    plan: str  # TOML, engines as many as workers
+    scheduler: str
+    speed: float
+    admin_key: str
+    worker_key: str
+    processes: tuple[Running, ...] = field(default_factory=tuple)
+
+    @property
+    def dispatcher(self) -> Running:
+        """The first process."""
+        return self.processes[0]
+
+    @property
+    def workers(self) -> tuple[Running, ...]:
+        """All others."""
+        return self.processes[1:]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to start; ``paced`` is the scheduler as it is set at this speed."""
+
+    folder: Path
+    plan: Plan
+    scheduler: str
+    paced: str
+    speed: float = 1.0
+    store: str = ""  # "": a file in the folder
+    http: str = "127.0.0.1:0"
+    grpc: str = "127.0.0.1:0"
+    chaos: bool = False
+
+
+def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
+    """Start dispatcher and workers and wait until they are ready.
+
+    Raises InputError if the folder's testbed runs already, NotReadyError naming the log if a process fails.
+    """
+    folder = wish.folder.resolve()
+    before = read_state(folder)
+    if before is not None:
+        if any(map(alive, before.processes)):
+            fix = f"windtunnel down --dir {wish.folder}"
+            raise InputError("a testbed runs here already", where=str(wish.folder), fix=fix)
+        forget(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = State(
+        folder=str(folder),
+        plan=toml(wish.plan),
+        scheduler=wish.scheduler,
+        speed=wish.speed,
+        admin_key=secrets.token_urlsafe(18),
+        worker_key=secrets.token_urlsafe(18),
+    )
+    started: list[Running] = []
+
+    def note(one: Running) -> None:
+        started[:] = [other for other in started if other.name != one.name] + [one]
+        write_state(folder, State(**{**vars(state), "processes": tuple(started)}))
+
+    try:
+        settings = folder / "dispatcher.toml"
+        _write(settings, dispatcher_toml(wish, state))
+        door = launch(folder, "dispatcher", ["services.dispatcher", "--config", str(settings)], note)
+        notice(f"dispatcher: http://{door.http} grpc {door.grpc}")
+        for number in range(wish.plan.fleet.engines):
+            name = f"worker-{number}"
+            settings = folder / f"{name}.toml"
+            _write(settings, worker_toml(wish, state, name, door.grpc))
+            begin(folder, name, ["services.worker", "--config", str(settings)], note)
+        for number in range(wish.plan.fleet.engines):
+            worker = await_ready(folder, f"worker-{number}", started, note)
+            notice(f"{worker.name}: http://{worker.http} grpc {worker.grpc}")
+        _await_door(door.http)
+    except BaseException:
+        stop_all(started, grace_s=0.0)
+        (folder / STATE).unlink(missing_ok=True)
+        raise
+    return State(**{**vars(state), "processes": tuple(started)})
+
+
+def launch(folder: Path, name: str, module: list[str], note: Callable[[Running], None]) -> Running:
+    """Start a process and wait for its ready line."""
+    one = begin(folder, name, module, note)
+    return await_ready(folder, name, [one], note)
+
+
+def begin(folder: Path, name: str, module: list[str], note: Callable[[Running], None]) -> Running:
+    """Start a process in a session of its own, output to NAME.out and NAME.log."""
+    with open(folder / f"{name}.out", "wb") as out, open(folder / f"{name}.log", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *module],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+            env=environment(),
+            cwd=folder,
+        )
+    one = Running(name, process.pid, began_of(process.pid))
+    note(one)
+    return one
+
+
+def environment() -> dict[str, str]:
+    """The environment of a service: this package's folder is importable wherever it runs."""
+    here = str(Path(__file__).resolve().parent.parent)
+    path = os.environ.get("PYTHONPATH", "")
+    return os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
+
+
+def await_ready(folder: Path, name: str, started: list[Running], note: Callable[[Running], None]) -> Running:
+    """Wait for the line that says where a process listens; raises NotReadyError with the end of its log."""
+    one = next(one for one in started if one.name == name)
+    until_s = time.monotonic() + READY_S
+    while time.monotonic() < until_s:
+        for line in _text(folder / f"{name}.out").splitlines():
+            with suppress(ValueError):
+                told = json.loads(line)
+                if told.get("event") == "ready":
+                    ready = Running(name, one.pid, one.began, http=told["http"], grpc=told["grpc"])
+                    note(ready)
+                    return ready
+        if not alive(one):
+            break
+        time.sleep(0.05)
+    log = folder / f"{name}.log"
+    said = "\n".join(_text(log).splitlines()[-5:])
+    raise NotReadyError(f"{name} did not become ready; {log}:\n{said}")
+
+
+def _await_door(http: str) -> None:
+    """Wait until the dispatcher takes requests."""
+    until_s = time.monotonic() + READY_S
+    while time.monotonic() < until_s:
+        if ask(http, "/ready")[0] == 200:
+            return
+        time.sleep(0.05)
+    raise NotReadyError(f"the dispatcher at {http} takes no requests")
+
+
+def ask(http: str, path: str, *, key: str = "", put: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+    """Ask a service; return (status, JSON), status 0 if nobody answers."""
+    body = json.dumps(put).encode() if put is not None else None
+    request = Request(f"http://{http}{path}", data=body, method="PUT" if put is not None else "GET")
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    try:
+        with urlopen(request, timeout=5.0) as response:
+            return response.status, json.loads(response.read() or b"null")
+    except OSError as error:  # HTTPError, URLError and timeouts alike
+        status = getattr(error, "code", 0)
+        with suppress(Exception):
+            return status, json.loads(error.read())  # type: ignore[attr-defined]
+        return status, None
+    except ValueError:
+        return 0, None
+
+
+def stop(folder: Path, *, grace_s: float = STOP_S) -> list[str]:
+    """Stop what runs in a folder and forget it; return the names of those that had to be killed.
+
+    Nothing happens if nothing runs.
+    """
+    state = read_state(folder.resolve())
+    if state is None:
+        return []
+    killed = stop_all(list(state.processes), grace_s=grace_s)
+    forget(folder.resolve())
+    return killed
+
+
+def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
+    """End processes: SIGTERM, a grace, SIGKILL. Return the names of those that were killed."""
+    for one in processes:
+        _signal(one, signal.SIGTERM)
+    until_s = time.monotonic() + grace_s
+    while any(map(alive, processes)) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    left = [one for one in processes if alive(one)]
+    for one in left:
+        _signal(one, signal.SIGKILL)
+    for one in left:
+        while alive(one):
+            time.sleep(0.01)
+    return [one.name for one in left]
+
+
+def _signal(one: Running, number: int) -> None:
+    if alive(one):
+        with suppress(ProcessLookupError):
+            os.kill(one.pid, number)
+
+
+def alive(one: Running) -> bool:
+    """True if the process runs, and is the one that was started."""
+    with suppress(ChildProcessError):
+        os.waitpid(one.pid, os.WNOHANG)  # our own children that ended are let go
+    return began_of(one.pid) == one.began != 0
+
+
+def began_of(pid: int) -> int:
+    """When a process started, in ticks since the machine did; 0 if there is none, or if it has ended."""
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] != "Z" else 0
+
+
+def read_state(folder: Path) -> State | None:
+    """What a folder says runs; None if nothing. Raises InputError for a damaged file."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        processes = tuple(Running(**one) for one in told.pop("processes"))
+        return State(**told, processes=processes)
+    except (OSError, ValueError, TypeError, KeyError):
+        fix = "end the processes by hand if any runs, then delete it"
+        raise InputError("the state of the testbed is damaged", where=str(path), fix=fix) from None
+
+
+def write_state(folder: Path, state: State) -> None:
+    """Write state.json atomically, readable by its owner alone: it holds keys."""
+    path = folder / STATE
+    temporary = path.with_name(f".{STATE}.{os.getpid()}.tmp")
+    with open(
+        os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        json.dump(asdict(state), file, indent=1)
+    os.replace(temporary, path)
+
+
+def forget(folder: Path) -> None:
+    """Remove what says that something runs, the settings with their keys and the sockets' journal."""
+    for path in (folder / STATE, *folder.glob("*.toml")):
+        if path.name != "plan.toml":
+            path.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def dispatcher_toml(wish: Wish, state: State) -> str:
+    """The dispatcher's settings: the plan's tiers at the testbed's speed, no bound that the simulator lacks."""
+    store = wish.store or f"file:{Path(state.folder) / 'journal'}"
+    lines = [
+        "[listen]", f"http = {json.dumps(wish.http)}", f"grpc = {json.dumps(wish.grpc)}",
+        "[scheduling]", f"scheduler = {json.dumps(wish.paced)}",
+        f"report_period_s = {max(0.02, 0.1 / wish.speed):.6g}",
+        "[timeouts]", f"queue_s = {PATIENCE_S}", f"first_token_s = {PATIENCE_S}", f"drain_s = {STOP_S / 2.0}",
+        "[store]", f"url = {json.dumps(store)}",
+        "[keys]", f"admin = {json.dumps(state.admin_key)}", f"worker = {json.dumps(state.worker_key)}",
+    ]  # fmt: skip
+    for tier in wish.plan.tiers:
+        lines += ["[[tiers]]", f"name = {json.dumps(tier.name)}", f"queue_max = {EVERYTHING}"]
+        lines += [f"weight = {tier.weight!r}"]
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            value = getattr(tier, name)
+            if isfinite(value):
+                lines.append(f"{name} = {value / wish.speed!r}")
+    return "\n".join(lines) + "\n"
+
+
+def worker_toml(wish: Wish, state: State, name: str, dispatcher: str) -> str:
+    """A worker's settings."""
+    fleet = wish.plan.fleet
+    lines = [
+        f"worker_id = {json.dumps(name)}", f"dispatcher = {json.dumps(dispatcher)}",
+        f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(wish.paced.partition('+')[0])}",
+        f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}", "[fleet]",
+    ]  # fmt: skip
+    lines += [
+        f"{key} = {json.dumps(value)}"
+        for key, value in asdict(fleet).items()
+        if key not in ("engines",) and not isinstance(value, dict)
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,328 @@
+"""`windtunnel replay` and `compare`: frozen windows against live services, and how that agrees with the simulator."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windtunnel.up import DEFAULT_FOLDER, AsJson, Folder, paced
+
+if TYPE_CHECKING:
+    from loadgen.plan import Plan
+    from loadgen.replay.run import ReplayRules
+    from loadgen.window import ManifestLine
+    from services.live_run import Account, Target
+    from sim.runs import Job
+
+INVALID_RUN, LOST = 3, 5
+"""Exit codes: a replay that could not keep its schedule, requests or tokens that got lost."""
+
+PROGRESS = ("auto", "live", "plain", "none")
+
+
+def replay(
+    windows: Annotated[
+        Path, typer.Argument(help="Folder of frozen windows, or one window's parquet file.", metavar="WINDOW")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")],
+    region: Annotated[list[float] | None, typer.Option(help="Pressure (rho); several may be given.")] = None,
+    scheduler: Annotated[
+        list[str] | None, typer.Option(help="ENGINE+CLUSTER to set before the run; several take turns.")
+    ] = None,
+    window: Annotated[
+        list[str] | None, typer.Option(help="Ids of windows, if not all of the folder.")
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="http(s)://HOST:PORT of any OpenAI-compatible server, or grpc://HOST:PORT of a dispatcher."
+        ),
+    ] = "",
+    label: Annotated[str, typer.Option(help="Name in results of a --target that is not ours.")] = "",
+    plan: Annotated[str, typer.Option("--plan", help="Plan of fleet and tiers for a --target.")] = "",
+    model: Annotated[str, typer.Option(help="Model asked of a --target by HTTP; its first if unsaid.")] = "",
+    key: Annotated[str, typer.Option(help="API key.", envvar="WINDTUNNEL_KEY")] = "",
+    speed: Annotated[float, typer.Option(help="Time factor for a --target: 2 halves every gap.")] = 1.0,
+    by_http: Annotated[bool, typer.Option("--http", help="Ask the testbed by HTTP, not by gRPC.")] = False,
+    turns: Annotated[
+        str,
+        typer.Option(
+            help="absolute: later turns at their recorded times; think: a gap after the answer before."
+        ),
+    ] = "absolute",
+    lag_p50_ms: Annotated[float, typer.Option(help="Most median lag of a valid run.")] = 10.0,
+    lag_p99_ms: Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")] = 50.0,
+    drain_s: Annotated[
+        float, typer.Option(min=0.0, help="Wait for open answers after the last request.")
+    ] = 120.0,
+    stop_open: Annotated[
+        int, typer.Option(min=0, help="End a run once so many requests are open; 0: never.")
+    ] = 0,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Runs of each; the further ones go to OUT/repeat-N.")
+    ] = 1,
+    progress: Annotated[str, typer.Option(help="auto, live, plain or none.")] = "auto",
+    folder: Folder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Replay frozen windows open loop against the testbed of `windtunnel up`, or any OpenAI-compatible server.
+
+    Requests go out at the window's times whatever the system does, latency counts from the intended time, and a run
+    whose own lag is over the limits is invalid (exit 3) and never ranked. Results lie as a sweep's do: rank, report
+    and `results verify` read them.
+
+    Example: windtunnel replay windows --region 0.85 --scheduler edf+least-requests --out out/live
+    """
+    from dataclasses import replace as changed
+
+    from loadgen.plan import Study
+    from loadgen.replay.lag import LagLimits
+    from loadgen.replay.run import ReplayRules
+
+    aims = Aims(folder, target, label, plan, model, key, speed, by_http)
+    place, known = aims.resolve()
+    specs = tuple(scheduler or ()) or aims.specs
+    if target and scheduler:
+        raise_misuse("--scheduler", "a --target's policy is its own", "leave it out, name it with --label")
+    if progress not in PROGRESS:
+        raise_misuse("--progress", f"unknown {progress!r}", f"use one of {', '.join(PROGRESS)}")
+    limits = LagLimits(lag_p50_ms / 1e3, lag_p99_ms / 1e3)
+    own = not place.label
+    rules = ReplayRules(limits=limits, drain_s=drain_s, stop_open=stop_open, checked=own)
+    source, ids = window_source(windows, window or [])
+    known = changed(
+        known,
+        windows=str(source),
+        schedulers=specs,
+        controls=(),
+        regions=tuple(region or (0.85,)),
+        keep="requests",
+        study=Study(),  # what a plan declares beforehand is about its own schedulers
+    )
+    accounts: list[Account] = []
+    for number in range(1, repeats + 1):
+        where = out if number == 1 else out / f"repeat-{number}"
+        accounts += run_all(known, where, ids, place, rules, turns, progress)
+    finish(accounts, out, as_json)
+
+
+class Aims:
+    """What the command line says about the system to be asked."""
+
+    def __init__(
+        self,
+        folder: Path,
+        target: str,
+        label: str,
+        plan: str,
+        model: str,
+        key: str,
+        speed: float,
+        by_http: bool,
+    ) -> None:
+        self.folder, self.target, self.label, self.plan = folder, target, label, plan
+        self.model, self.key, self.speed, self.by_http = model, key, speed, by_http
+        self.specs: tuple[str, ...] = ("fcfs-chunked",)
+
+    def resolve(self) -> tuple["Target", "Plan"]:
+        """Return the system and the plan of its fleet and tiers; flags that do not apply are errors."""
+        return self._foreign() if self.target else self._testbed()
+
+    def _foreign(self) -> tuple["Target", "Plan"]:
+        from services.live_run import Target
+        from windtunnel.sweep import named_plan
+
+        if self.by_http:
+            raise_misuse("--http", "a --target says how it is asked", "leave it out")
+        address = self.target.removeprefix("grpc://")
+        if not self.target.startswith(("grpc://", "http://", "https://")):
+            raise_misuse(
+                "--target", f"not an address: {self.target}", "write http://HOST:PORT or grpc://HOST:PORT"
+            )
+        if self.model and address == self.target.removeprefix("grpc://") != self.target:
+            raise_misuse("--model", "applies to HTTP alone", "leave it out")
+        label = self.label or address.rpartition("//")[2]
+        return Target(address, self.speed, self.key, self.model, label), named_plan(
+            self.plan or "quick", None
+        )
+
+    def _testbed(self) -> tuple["Target", "Plan"]:
+        from loadgen.plan import read_plan
+        from services.live_run import Target
+        from services.local import alive, read_state
+
+        for flag, value in (("--label", self.label), ("--model", self.model), ("--plan", self.plan)):
+            if value:
+                raise_misuse(flag, "applies to a --target alone; the testbed knows its own", "leave it out")
+        if self.speed != 1.0:
+            raise_misuse("--speed", "the testbed's speed was set by `windtunnel up`", "leave it out")
+        state = read_state(self.folder.resolve())
+        if state is None or not all(map(alive, state.processes)):
+            fix = "start it: windtunnel up --workers 2; or name a --target"
+            raise_misuse("--dir", f"no testbed runs in {self.folder}", fix)
+        assert state is not None
+        kept = Path(state.folder) / "plan.toml"
+        kept.write_text(state.plan, encoding="utf-8")
+        self.specs = (state.scheduler,)
+        door = state.dispatcher
+        target = Target(
+            address=f"http://{door.http}" if self.by_http else door.grpc,
+            speed=state.speed,
+            key=self.key,
+            admin=door.http,
+            admin_key=state.admin_key,
+            workers=tuple(one.http for one in state.workers),
+        )
+        return target, read_plan(str(kept))
+
+
+def raise_misuse(flag: str, what: str, fix: str) -> None:
+    """Refuse a flag: one that does not apply is an error, never ignored."""
+    from schedulers.errors import InputError
+
+    raise InputError(what, where=flag, fix=fix)
+
+
+def window_source(named: Path, ids: list[str]) -> tuple[Path, set[str]]:
+    """Return the folder of windows and the ids wanted of it, all if none."""
+    if named.suffix == ".parquet":
+        return named.parent.parent, {named.stem}
+    return named, set(ids)
+
+
+def run_all(
+    plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "ReplayRules", turns: str, progress: str
+) -> list["Account"]:
+    """Replay every window in every region under every scheduler; return what each left."""
+    from analysis.metrics import summarise
+    from loadgen.region import place
+    from loadgen.result import done_ids
+    from loadgen.window import read_window
+    from services.live_run import Live, live_key
+    from sim.runs import Task
+    from sim.sweep import freeze, open_job
+    from windtunnel.sweep import revision
+
+    job, lines = open_job(plan, out, summarise, revision())
+    lines = [line for line in lines if not ids or line.id in ids]
+    if not lines:
+        raise_misuse("--window", f"no such window in {plan.windows}", "see `windtunnel windows list`")
+    freeze(job)
+    job, capacities = calibrated(job, lines)
+    stored = done_ids(out) if (out / "runs").is_dir() else set()
+    accounts = []
+    for line in lines:
+        window, capacity = read_window(Path(plan.windows), line), capacities[line.id]
+        warn_of_prefixes(window, target)
+        for rho in plan.regions:
+            region = place(
+                rho, requests=capacity.served, span_s=capacity.span_s, capacity_per_s=capacity.capacity_per_s
+            )
+            for spec in plan.schedulers:
+                shown = spec if target.label else paced(spec, target.speed)
+                live = Live(Task(job, line, capacity, ()), window, region, spec, shown, target, rules, turns)
+                if live_key(live).run_id in stored:
+                    typer.echo(f"{spec} on {line.id} at {region.name}: stored already", err=True)
+                    continue
+                accounts.append(one_run(live, progress))
+    return accounts
+
+
+def warn_of_prefixes(window: Any, target: "Target") -> None:
+    """Say that simulated workers keep no prefix cache, where that matters."""
+    if window.hash_ids is not None and not target.label:
+        typer.echo(
+            "note: simulated workers have no prefix cache; compare with prefix_cache = false", err=True
+        )
+
+
+def calibrated(job: "Job", lines: "list[ManifestLine]") -> tuple["Job", dict[str, Any]]:
+    """Return the job with its calibration, and a capacity a window; what is not known is measured and frozen."""
+    from dataclasses import replace as changed
+
+    from loadgen.window import read_window
+    from sim.calibrate import measure, missing, read_calibration, write_calibration
+
+    known, sha256 = read_calibration(job.out)
+    new = missing(lines, job.fleet, known)
+    if new:
+        typer.echo(f"calibrating {len(new)} windows", err=True)
+        measured = [measure(read_window(Path(job.plan.windows), line), job.plan, job.setup) for line in new]
+        write_calibration(job.out, [*known.values(), *measured])
+        known, sha256 = read_calibration(job.out)
+    return changed(job, calibration_sha256=sha256), {
+        line.id: known[line.content_sha256, job.fleet] for line in lines
+    }
+
+
+def one_run(live: Any, progress: str) -> "Account":
+    """Make and store one run; after Ctrl-C or SIGTERM what was measured is stored, then the command stops."""
+    import asyncio
+    import signal
+
+    from services.live_run import INTERRUPTED, play, store
+    from windtunnel.stopping import Terminated
+    from windtunnel.ticker import Ticker
+
+    title = f"{live.spec} on {live.window.line.id} at rho {live.region.name}"
+    caught: list[int] = []
+
+    async def work() -> Any:
+        loop = asyncio.get_running_loop()
+
+        def begin(replay: Any) -> None:
+            def heed(number: int) -> None:
+                caught.append(number)
+                replay.stop(INTERRUPTED)
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, heed, number)
+
+        with Ticker(title, progress) as ticker:
+            return await play(live, begin, ticker)
+
+    told, totals = asyncio.run(work())
+    account = store(live, told, totals)
+    if caught:
+        typer.echo(
+            f"Stopped. What was measured is in {live.task.job.out / account.kept_in}; it is not ranked.",
+            err=True,
+        )
+        raise Terminated if caught[0] == signal.SIGTERM else KeyboardInterrupt
+    return account
+
+
+def finish(accounts: "list[Account]", out: Path, as_json: bool) -> None:
+    """Tell what was stored, and exit by the worst that happened."""
+    lost = [one for one in accounts if one.summary["lost_requests"] or one.summary["lost_tokens"]]
+    lost += [one for one in accounts if one.summary["repeated_tokens"] and one not in lost]
+    invalid = [one for one in accounts if not one.summary["valid"]]
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), "runs": [one.summary for one in accounts]}))
+    else:
+        for one in accounts:
+            typer.echo(sentence(one.summary))
+        stored = sum(one.kept_in == "runs" for one in accounts)
+        typer.echo(f"{stored} runs stored in {out}. Next: windtunnel rank {out}")
+    if lost:
+        raise typer.Exit(LOST)
+    if invalid:
+        raise typer.Exit(INVALID_RUN)
+
+
+def sentence(told: dict[str, Any]) -> str:
+    """One run in a line."""
+    ends = ", ".join(
+        f"{count} {outcome}" + (f" ({reason})" if outcome != "finished" else "")
+        for outcome, reasons in told["ends"].items()
+        for reason, count in reasons.items()
+    )
+    lag = told["lag"]
+    word = "" if told["valid"] else f"  INVALID: {'; '.join(told['faults'])}"
+    warned = "".join(f"  warning: {words}" for words in told["health"]["warnings"])
+    late = " ".join(f"{name} {lag[f'{name}_s'] * 1e3:.1f}" for name in ("p50", "p99", "max"))
+    return (
+        f"{told['scheduler']} {told['window']} rho {told['region']}: {ends}; lost {told['lost_requests']}, "
+        f"tokens lost {told['lost_tokens']}, repeated {told['repeated_tokens']}; lag ms {late}{word}{warned}"
+    )

@@ -1,0 +1,184 @@
+"""`windtunnel up`, `down` and `status`: the live testbed as processes of this machine."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from loadgen.plan import Plan
+    from services.local import State
+
+Folder = Annotated[
+    Path, typer.Option("--dir", help="Folder of settings, logs and state; one testbed a folder.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+
+DEFAULT_FOLDER = Path(".windtunnel")
+NOT_READY = 8
+"""Exit code of a testbed that did not become ready."""
+
+
+def up(
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Simulated workers.")] = 2,
+    plan: Annotated[
+        str, typer.Option("--plan", help="Plan whose fleet and tiers are used: a file, or one that ships.")
+    ] = "quick",
+    scheduler: Annotated[
+        str, typer.Option("--scheduler", help="ENGINE+CLUSTER to begin with; replays switch it.")
+    ] = "fcfs-chunked+least-requests",
+    speed: Annotated[
+        float, typer.Option(min=0.01, max=1000.0, help="Everything so many times faster than real time.")
+    ] = 1.0,
+    store: Annotated[
+        str, typer.Option(help="Journal: redis://HOST:PORT, none, or a file in the folder if unsaid.")
+    ] = "",
+    http: Annotated[str, typer.Option(help="HOST:PORT of the OpenAI API; port 0 is any.")] = "127.0.0.1:0",
+    grpc: Annotated[str, typer.Option(help="HOST:PORT of the gRPC door; port 0 is any.")] = "127.0.0.1:0",
+    chaos: Annotated[bool, typer.Option("--chaos", help="Let workers take orders to fail.")] = False,
+    folder: Folder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """Start a dispatcher and simulated workers as local processes and wait until they are ready.
+
+    The journal is a file in the folder. With --speed 10 steps, targets and parameters in seconds all shrink to a
+    tenth, so that an hour of traffic takes six minutes; policies with fixed numbers in seconds feel it.
+
+    Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
+    """
+    from services.local import NotReadyError, Wish, start
+
+    known = live_plan(plan, workers)
+    wish = Wish(folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos)
+    try:
+        state = start(wish, lambda words: typer.echo(words, err=True))
+    except NotReadyError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(NOT_READY) from None
+    if as_json:
+        typer.echo(json.dumps(told(state)))
+        return
+    door = state.dispatcher
+    typer.echo(f"OpenAI API: http://{door.http}/v1   gRPC: {door.grpc}   logs: {folder}")
+    typer.echo("Stop it with: windtunnel down" + ("" if folder == DEFAULT_FOLDER else f" --dir {folder}"))
+
+
+def down(
+    folder: Folder = DEFAULT_FOLDER,
+    now: Annotated[bool, typer.Option("--now", help="Kill at once, drain nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the testbed of a folder: drain, then end; nothing happens if none runs.
+
+    Example: windtunnel down
+    """
+    from services.local import STOP_S, read_state, stop
+
+    state = read_state(folder.resolve())
+    count = len(state.processes) if state else 0
+    killed = stop(folder, grace_s=0.0 if now else STOP_S)
+    if as_json:
+        typer.echo(json.dumps({"stopped": count, "killed": killed}))
+    elif not count:
+        typer.echo(f"Nothing runs in {folder}.")
+    else:
+        aside = f", {', '.join(killed)} had to be killed" if killed and not now else ""
+        typer.echo(f"Stopped {count} processes{aside}. Logs stay in {folder}.")
+
+
+def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """Show what runs in a folder, and whether it is ready; exits 1 if something is not.
+
+    Example: windtunnel status
+    """
+    from services.local import alive, ask, read_state
+
+    state = read_state(folder.resolve())
+    rows = []
+    for one in state.processes if state else ():
+        lives = alive(one)
+        ready = lives and ask(one.http, "/ready")[0] == 200
+        rows.append(
+            {
+                "name": one.name,
+                "pid": one.pid,
+                "alive": lives,
+                "ready": ready,
+                "http": one.http,
+                "grpc": one.grpc,
+            }
+        )
+    good = bool(rows) and all(row["ready"] for row in rows)
+    if as_json:
+        typer.echo(json.dumps({"running": bool(rows), "good": good, "processes": rows}))
+    elif not rows:
+        typer.echo(f"Nothing runs in {folder}.")
+    else:
+        show(rows, state)
+    if rows and not good:
+        raise typer.Exit(1)
+
+
+def show(rows: list[dict[str, Any]], state: "State | None") -> None:
+    """Print the processes as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    assert state is not None
+    table = Table(title=f"{state.scheduler} at speed {state.speed:g}", title_justify="left", box=None)
+    for title in ("process", "pid", "state", "HTTP", "gRPC"):
+        table.add_column(title)
+    for row in rows:
+        word = "ready" if row["ready"] else "not ready" if row["alive"] else "dead"
+        table.add_row(row["name"], str(row["pid"]), word, row["http"], row["grpc"])
+    Console().print(table)
+
+
+def told(state: "State") -> dict[str, Any]:
+    """The endpoints, without keys."""
+    rows = [{"name": one.name, "pid": one.pid, "http": one.http, "grpc": one.grpc} for one in state.processes]
+    return {"folder": state.folder, "scheduler": state.scheduler, "speed": state.speed, "processes": rows}
+
+
+def live_plan(named: str, workers: int) -> "Plan":
+    """Return a plan whose fleet is so many engines without a prefix cache, which workers do not have."""
+    from dataclasses import replace
+
+    from windtunnel.sweep import named_plan
+
+    plan = named_plan(named, None)
+    return replace(plan, fleet=replace(plan.fleet, engines=workers, prefix_cache=False))
+
+
+def paced(spec: str, speed: float) -> str:
+    """Return the spec with its parameters in seconds as they are at a speed; the spec itself at speed 1.
+
+    Raises InputError for an unknown scheduler.
+    """
+    from schedulers.load import halves, load
+
+    scheduler = load(spec)
+    if speed == 1.0:
+        return spec
+    left, right = halves(spec)
+    parts = [at_speed(left, scheduler.engine, scheduler.engine_params, speed)]
+    if right:
+        parts.append(at_speed(right, scheduler.cluster, scheduler.cluster_params, speed))
+    return "+".join(parts)
+
+
+def at_speed(half: str, policy: Any, values: tuple[float, ...], speed: float) -> str:
+    """Return one half of a spec with every parameter that counts seconds divided by the speed (or times it)."""
+    from math import isfinite, log2
+
+    from sim.checks import doubled
+
+    named, _, given = half.rpartition(":")
+    bare = named if "=" in given else half
+    settings = []
+    for param, value, twice in zip(policy.params, values, doubled(policy, values), strict=True):
+        power = round(log2(twice / value)) if value and isfinite(value) else 0
+        if power or "=" in given:
+            settings.append(f"{param.name}={value * speed**-power!r}")
+    return f"{bare}:{','.join(settings)}" if settings else bare
