@@ -15,7 +15,7 @@ from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from schedulers.errors import InputError
 
@@ -38,6 +38,14 @@ class Lost(NamedTuple):
     task: Any
     exit_code: int | None
     hung: bool = False
+
+
+class Pool(Protocol):
+    """Whoever does tasks: processes here (``Crew``), or a cluster (``sim.rays.RayCrew``)."""
+
+    def run(self, work: Work, tasks: Iterable[Any], hear: Tell) -> None:
+        """Do ``work(task, tell, stopped)`` for every task; ``hear`` gets all that is told, and Lost."""
+        ...
 
 
 class Member(NamedTuple):

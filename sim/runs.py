@@ -1,4 +1,4 @@
-"""The runs of one window, as a worker does them: read once, run, write one shard a region.
+"""The runs of one window, as a worker does them: read once, run, write one shard.
 
 A run is identified by its key, which names everything that made it. A run that a policy breaks is told and
 left out; the others go on.
@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -45,6 +45,7 @@ class Job:
     calibration_sha256: str
     git_rev: str
     summarise: Summarise
+    plan_sha256: str = ""  # of plan.json: what was declared before the runs, in each of their rows
 
 
 class Task(NamedTuple):
@@ -54,6 +55,11 @@ class Task(NamedTuple):
     line: ManifestLine
     capacity: Capacity
     todo: tuple[tuple[Region, tuple[str, ...]], ...]
+
+    @property
+    def runs(self) -> list[str]:
+        """Ids of the runs that are still to do."""
+        return [key_of(self, region, spec).run_id for region, specs in self.todo for spec in specs]
 
 
 class Failure(NamedTuple):
@@ -87,32 +93,44 @@ def measure_window(task: tuple[Job, ManifestLine], tell: Tell, stopped: Stopped)
 def run_window(task: Task, tell: Tell, stopped: Stopped) -> None:
     """Do the task's runs, tell Ran, Failure and Stored, and save what is done when stopped.
 
-    Raises InputError if the window is damaged or a shard can't be written.
+    Raises InputError if the window is damaged or the shard can't be written.
     """
+    if (task.job.out / "runs" / f"{shard_name(task, task.runs)}.parquet").exists():
+        return  # written by a worker that died right after
     window = read_window(Path(task.job.plan.windows), task.line)
-    for region, specs in task.todo:
-        name = shard_name(task, region, specs)
-        if (task.job.out / "runs" / f"{name}.parquet").exists():
-            continue  # written by a worker that died later in this very task
-        run_region(task, window, (region, specs), tell, stopped)
-        if stopped():
-            return
+    done: list[Done] = []
+    for part in task.todo:
+        run_region(task, window, part, (done, tell, stopped))
+    if done:
+        rows = [one.row for one in done]
+        kept = [
+            (row["run_id"], one.facts) for row, one in zip(rows, done, strict=True) if one.facts is not None
+        ]
+        write_shard(task.job.out, shard_name(task, [row["run_id"] for row in rows]), rows, kept or None)
+        tell(Stored(len(rows)))
+
+
+class Done(NamedTuple):
+    """A run's row, and its facts where the plan keeps them."""
+
+    row: dict[str, Any]
+    facts: Facts | None
 
 
 def run_region(
-    task: Task, window: Window, part: tuple[Region, tuple[str, ...]], tell: Tell, stopped: Stopped
+    task: Task,
+    window: Window,
+    part: tuple[Region, tuple[str, ...]],
+    desk: tuple[list[Done], Tell, Stopped],
 ) -> None:
-    """Run the schedulers of one region and write their shard, also if stopped half-way."""
-    job, (region, specs) = task.job, part
+    """Run the schedulers of one region over one demand; ``desk`` takes what is done, what is told, and a stop."""
+    job, (region, specs), (done, tell, stopped) = task.job, part, desk
     demand = prepare(window, job.plan, region.factor)
     pressure = region_columns(task, window, region)
     targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
-    rows: list[dict[str, Any]] = []
-    kept: list[tuple[str, Facts]] = []
-    done: list[str] = []
     for spec in specs:
         if stopped():
-            break
+            return
         scheduler = scheduler_of(spec)
         key = key_of(task, region, spec)
         try:
@@ -121,20 +139,14 @@ def run_region(
             tell(Failure(key.scheduler, key.window_id, key.region, str(error)))
             continue
         metrics = job.summarise(facts, totals, window.scored, targets, job.plan.slo_sets)
-        done.append(spec)
-        rows.append(run_row(key, facts, totals, metrics, pressure))
-        if job.plan.keep == "requests":
-            kept.append((key.run_id, facts))
+        row = run_row(key, facts, totals, metrics, pressure)
+        done.append(Done(row, facts if job.plan.keep == "requests" else None))
         tell(Ran(key.scheduler))
-    if rows:
-        write_shard(job.out, shard_name(task, region, tuple(done)), rows, kept or None)
-        tell(Stored(len(rows)))
 
 
-def shard_name(task: Task, region: Region, specs: tuple[str, ...]) -> str:
+def shard_name(task: Task, run_ids: Sequence[str]) -> str:
     """Return the name of the shard of these runs: the same runs get the same name, others another one."""
-    ids = " ".join(key_of(task, region, spec).run_id for spec in specs)
-    return f"{task.line.id}-{region.name}-{hashlib.sha256(ids.encode()).hexdigest()[:8]}"
+    return f"{task.line.id}-{hashlib.sha256(' '.join(run_ids).encode()).hexdigest()[:8]}"
 
 
 def region_columns(task: Task, window: Window, region: Region) -> dict[str, Any]:
@@ -152,6 +164,7 @@ def region_columns(task: Task, window: Window, region: Region) -> dict[str, Any]
         "capacity_per_s": capacity.capacity_per_s,
         "rho_reached": reached_rho(work, arrival_s, window.scored, serve_all_s),
         "stratum": task.line.stratum,
+        "plan_sha256": task.job.plan_sha256,
     }
 
 

@@ -1,7 +1,7 @@
 """The sweep: every scheduler on every window in every region, over all cores, resumable at any moment.
 
-A task is one window, and its shards are written region by region: a crash costs at most one region of one
-window a worker, and memory does not grow with the number of runs. What is stored is never run again.
+A task is one window, and its shard is written when its runs are done: a crash costs at most one window a
+worker, and memory does not grow with the number of runs. What is stored is never run again.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from sim.calibrate import (
     write_calibration,
     write_text,
 )
-from sim.crew import SILENCE_S, Crew, Lost
+from sim.crew import SILENCE_S, Lost, Pool
 from sim.run import prepare_compiled
 from sim.runs import (
     Failure,
@@ -71,7 +71,7 @@ def open_job(
 ) -> tuple[Job, list[ManifestLine]]:
     """Check all that can be checked before the first run, return job and windows; nothing is written.
 
-    Raises InputError for an unknown scheduler, two of one name, a bad profile and missing windows.
+    Raises InputError for an unknown scheduler, two of one name, a bad profile, and windows that are missing or none.
     """
     forget_policies()
     names: dict[str, str] = {}
@@ -87,13 +87,11 @@ def open_job(
     if not plan.windows:
         raise InputError("the plan names no windows", where="windows", fix=NAME_WINDOWS)
     lines = list(read_manifest(Path(plan.windows)))
-    if not lines:
-        fix = "freeze some: windtunnel windows freeze --help"
-        raise InputError("no windows here", where=plan.windows, fix=fix)
     setup = setup_of(plan)
     manifest = manifest_sha256(Path(plan.windows))
     fleet = fleet_json(plan.fleet, setup)
-    return Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise), lines
+    job = Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise)
+    return replace(job, plan_sha256=frozen_plan(job)["digest"]), lines
 
 
 def freeze(job: Job) -> None:
@@ -172,7 +170,7 @@ def compile_policies(plan: Plan, notice: Notice) -> None:
 
 
 def calibrate(
-    job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice
+    job: Job, lines: Sequence[ManifestLine], crew: Pool, notice: Notice
 ) -> tuple[dict[str, Capacity], str]:
     """Measure the windows without a frozen capacity; return window id -> capacity, and the file's sha256.
 
@@ -226,7 +224,7 @@ def cure(lost: Lost) -> str:
     return ROOM
 
 
-def sweep(job: Job, lines: Sequence[ManifestLine], crew: Crew, notice: Notice) -> Swept:
+def sweep(job: Job, lines: Sequence[ManifestLine], crew: Pool, notice: Notice) -> Swept:
     """Freeze the plan and run what is not stored yet; return counts and failures.
 
     Raises InputError if the folder holds the results of another plan, or results can't be written.

@@ -20,6 +20,7 @@ PARTS = {
     "plan": ("windtunnel.plans:plan_app", "List plans, and show what one would run and ask."),
     "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
+    "study": ("windtunnel.study:app", "Run a whole study: windows, capacity, runs, statistics, report."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
     "attribute": ("windtunnel.attribute:attribute", "Say which axis of the traffic moves an order."),
     "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),

@@ -31,6 +31,11 @@ class FrozenSet(NamedTuple):
         """Digest of the folder's manifest after the last source."""
         return self.sources[-1][0].manifest_sha256
 
+    @property
+    def total(self) -> int:
+        """Windows in the folder, also those that lay there before."""
+        return self.sources[-1][0].total
+
 
 def freeze_set(
     of: "WindowSet",

@@ -10,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from loadgen.plan import Plan
+    from sim.crew import Crew
+    from sim.rays import RayCrew
     from sim.runs import Failure
     from sim.sweep import Swept
 
@@ -23,11 +25,20 @@ Specs = Annotated[
     typer.Option("--scheduler", help="Add a scheduler: a name, or path/to/file.py:POLICY. Repeatable."),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Worker processes; 0 is one a core.")]
+On = Annotated[
+    str,
+    typer.Option(help="Run on Ray: 'ray' (RAY_ADDRESS, else one on this machine), or a cluster's address."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
 
 
 def calibrate(
-    plan: PlanName, out: OutDir, windows: WindowsDir = None, jobs: Jobs = 0, as_json: AsJson = False
+    plan: PlanName,
+    out: OutDir,
+    windows: WindowsDir = None,
+    jobs: Jobs = 0,
+    on: On = "",
+    as_json: AsJson = False,
 ) -> None:
     """Measure the capacity of each window of a plan and freeze it in OUT/calibration.jsonl.
 
@@ -37,14 +48,13 @@ def calibrate(
     Example: windtunnel calibrate quick --windows windows/ --out out/quick
     """
     from analysis.metrics import summarise
-    from sim.crew import Crew
     from sim.sweep import calibrate as measure
     from sim.sweep import open_job
     from windtunnel.progress import Meter
 
     known = named_plan(plan, windows)
     job, lines = open_job(known, out, summarise, revision())
-    with Meter() as meter, Crew(cores(jobs)) as crew:
+    with Meter() as meter, workers(on, jobs) as crew:
         capacities, sha256 = measure(job, lines, crew, meter)
     if as_json:
         told = {name: capacity.capacity_per_s for name, capacity in capacities.items()}
@@ -60,28 +70,30 @@ def sweep(
     windows: WindowsDir = None,
     scheduler: Specs = None,
     jobs: Jobs = 0,
+    on: On = "",
     as_json: AsJson = False,
 ) -> None:
     """Run every scheduler of a plan on every window in every region, on all cores.
 
-    Stopped by Ctrl-C, SIGTERM or a crash, the same command goes on where it was: no stored run is redone.
+    Stopped by Ctrl-C, SIGTERM or a crash, the same command goes on where it was: no stored run is redone. On a
+    Ray cluster the results are the same bytes; a lost machine's runs are done again by another one.
 
     Example: windtunnel sweep quick --windows windows/ --out out/quick --scheduler my_policy.py:POLICY
     """
     known = named_plan(plan, windows, scheduler or ())
-    swept, took_s = complete(known, out, jobs, as_json)
+    swept, took_s = complete(known, out, jobs, as_json, on)
     tell(swept, took_s, out, as_json)
     if swept.failures:
         raise typer.Exit(1)
 
 
-def complete(plan: "Plan", out: Path, jobs: int, as_json: bool) -> tuple["Swept", float]:
+def complete(plan: "Plan", out: Path, jobs: int, as_json: bool, on: str = "") -> tuple["Swept", float]:
     """Run a plan; after Ctrl-C or SIGTERM say what is safe and how to go on, and exit with 130 or 143."""
     from loadgen.result import done_ids
     from windtunnel.stopping import exit_code
 
     try:
-        return run(plan, out, jobs)
+        return run(plan, out, jobs, on)
     except KeyboardInterrupt as stop:
         kept = len(done_ids(out))
         if as_json:
@@ -90,10 +102,9 @@ def complete(plan: "Plan", out: Path, jobs: int, as_json: bool) -> tuple["Swept"
         raise typer.Exit(exit_code(stop)) from None
 
 
-def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
+def run(plan: "Plan", out: Path, jobs: int, on: str = "") -> tuple["Swept", float]:
     """Compile, calibrate and sweep a plan with progress on stderr; return what was done, and the seconds."""
     from analysis.metrics import summarise
-    from sim.crew import Crew
     from sim.sweep import open_job
     from sim.sweep import sweep as run_all
     from windtunnel.progress import Meter
@@ -101,9 +112,20 @@ def run(plan: "Plan", out: Path, jobs: int) -> tuple["Swept", float]:
     job, lines = open_job(plan, out, summarise, revision())
     if routed := routing(plan):
         typer.echo(routed, err=True)
-    with Meter() as meter, Crew(cores(jobs)) as crew:
+    with Meter() as meter, workers(on, jobs) as crew:
         swept = run_all(job, lines, crew, meter)
     return swept, meter.elapsed_s
+
+
+def workers(on: str, jobs: int) -> "Crew | RayCrew":
+    """Return who does the runs: so many processes here, or a Ray cluster where ``on`` names one."""
+    from sim.crew import Crew
+
+    if not on:
+        return Crew(cores(jobs))
+    from sim.rays import RayCrew
+
+    return RayCrew(on, cores(jobs))
 
 
 def named_plan(named: str, windows: Path | None, schedulers: "Sequence[str]" = ()) -> "Plan":

@@ -87,9 +87,9 @@ def test_what_is_left_is_done_and_nothing_else(made):
 
 def test_shard_names_follow_from_the_runs(made):
     task, _ = left(made)
-    region, specs = task.todo[0]
-    assert shard_name(task, region, specs) == shard_name(task, region, specs)
-    assert len({shard_name(task, region, specs[:n]) for n in (1, 2, 3)}) == 3
+    assert len(set(task.runs)) == 6
+    assert shard_name(task, task.runs) == shard_name(task, list(task.runs))
+    assert len({shard_name(task, task.runs[:n]) for n in range(1, 7)}) == 6
 
 
 def test_a_key_sees_every_cause(made):

@@ -105,7 +105,7 @@ def test_a_lost_shard_is_made_again_with_the_same_bytes(swept, windtunnel, windo
     ]
     ran = windtunnel(*command)
     assert ran.code == 0, ran.said
-    assert json.loads(ran.out)["now"] == 3
+    assert json.loads(ran.out)["now"] == 6
     assert shards(copy) == shards(swept)
     assert verify(copy) == []
 
