@@ -92,7 +92,7 @@ class Dispatcher:
             if known.digest != digest:
                 raise Refusal("bad_request", "this request id was used for another request")
             return known
-        self._may_enter(asked, prompt, client, now_s)
+        self._may_enter(client, now_s)
         answer = self._opened(asked, client.tenant, prompt, now_s)
         answer.digest = digest
         decisions = self.desk.arrive(self.arrival_of(answer), now_s)
@@ -116,7 +116,7 @@ class Dispatcher:
             self._send(answer)
         return answer
 
-    def _may_enter(self, asked: door.SubmitRequest, prompt: int, client: Client, now_s: float) -> None:
+    def _may_enter(self, client: Client, now_s: float) -> None:
         if self.draining:
             raise Refusal("draining", retry_after_s=RETRY_AFTER_S)
         self.doorkeeper.pass_rate(client, now_s)
@@ -124,9 +124,6 @@ class Dispatcher:
             raise Refusal("store_down", retry_after_s=RETRY_AFTER_S)
         if not self.engines and not self.recovering:
             raise Refusal("no_engine", retry_after_s=RETRY_AFTER_S)
-        most = max((self.desk.board.capacity_tokens(row) for row in self.engines), default=prompt + 1)
-        if prompt + 1 > most:
-            raise Refusal("too_long", f"the prompt has {prompt} tokens; an engine holds {most}")
 
     async def _journalled(self, record: Accepted, answer: Answer) -> bool:
         """Keep a record; False, and the request is gone, if it could not be kept and that is not allowed."""
