@@ -81,6 +81,7 @@ class Board:
         for name in COLUMNS:
             getattr(table, name)[row] = getattr(arrival, name)
         table.generated_tokens[row] = arrival.generated
+        self.view.sent[:, row] = 0
         self.number[row], self.row_of[arrival.number] = arrival.number, row
         return row
 
@@ -234,6 +235,7 @@ class Board:
                 now[: len(was)] = was
         new.tenants.waiting[:], new.tenants.memo[:] = old.tenants.waiting, old.tenants.memo
         size, fleet = old.waiting.shape
-        new.waiting[:size, :fleet], new.running[:size, :fleet] = old.waiting, old.running
+        for name in ("waiting", "running", "sent"):
+            getattr(new, name)[:size, :fleet] = getattr(old, name)
         new.costs[:size] = old.costs
         return new._replace(params=old.params)

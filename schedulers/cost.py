@@ -55,6 +55,11 @@ def owed_tokens(view: View, request: int) -> int:
     return int(owed) if owed > 0 else 0
 
 
+def uncached_tokens(view: View, request: int) -> int:
+    """Prefill tokens of a waiting request that the prefix cache does not have. [p - h]"""
+    return int(owed_tokens(view, request) - view.requests.cached_tokens[request])
+
+
 def forecast_tokens(view: View, request: int) -> float:
     """Forecast of the whole output; once it is overrun, one more than was generated. [o']"""
     forecast = view.requests.forecast_tokens[request]

@@ -29,6 +29,15 @@ def serving_count(view: View) -> int:
     return count
 
 
+def crowded(view: View, engine: int, times: float) -> bool:
+    """True if an engine holds more than so many times the mean of the engines that take requests."""
+    total = 0
+    for other in range(len(view.engines.alive)):
+        if serving(view, other):
+            total += held(view, other)
+    return bool(held(view, engine) * serving_count(view) > times * total)
+
+
 def nth_serving(view: View, number: int) -> int:
     """Return the engine that is ``number``-th, from 0, of those that take requests; -1 if there are fewer."""
     left = number

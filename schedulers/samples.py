@@ -87,6 +87,7 @@ def renamed(view: View, order: tuple[int, ...]) -> View:
         engines=Engines(*columns),
         waiting=copy.waiting[back],
         running=copy.running[back],
+        sent=copy.sent[back],
         costs=copy.costs[back],
     )
 
@@ -109,6 +110,8 @@ def changed(view: View, what: str, luck: np.random.Generator) -> View:
         _count_tenants(copy)
     elif what == "prefix":
         table.cached_tokens[:] = luck.integers(0, table.prompt_tokens)
+        table.head[:] = luck.integers(-1, 8, n)
+        copy.sent[:] = luck.integers(0, table.prompt_tokens, copy.sent.shape)
     elif what == "luck":
         table.luck[:] = luck.uniform(0.0, 1.0, n)
         table.session[:] = luck.integers(0, 1 << 30, n)
@@ -170,6 +173,9 @@ def _requests(view: View, shape: Shape, luck: np.random.Generator) -> None:
                 column[:] = column[0]
         table.engine[:] = -1
     table.cached_tokens[:] = table.prompt_tokens // 4
+    table.cached_tokens[::3] = 0
+    table.head[:] = np.arange(n) % 7 - 1
+    view.sent[:] = table.prompt_tokens // (2 + np.arange(shape.engines)[:, np.newaxis])
     table.enqueued_s[:] = table.arrival_s
 
 

@@ -18,7 +18,8 @@ def rekey_queue(rig: Rig, engine: int, now_s: float) -> None:
     row, count = view.waiting[engine], view.engines.waiting[engine]
     if count == 0 or rig.rules.order == 0:
         return
-    if rig.rules.prefix == 1 and rig.rules.trace_tokens > 0:
+    if rig.rules.prefix == 1 and rig.rules.trace_tokens > 0 and rig.cache.changed[engine] == 1:
+        rig.cache.changed[engine] = 0
         for place in range(count):
             look_up(rig, engine, row[place])
     rig.hooks.order(view, row, count, now_s, plant.keys)

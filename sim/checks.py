@@ -263,6 +263,7 @@ def _hardships(scheduler: Scheduler, seed: int) -> Iterator[Trial]:
             budget=int(draw.choice([16, 100, 512])),
             costs=(COSTS, HINGE)[turn % 2],
         )
+        demand = related(scheduler, demand, turn)
         yield Trial(scheduler, demand, place._replace(engines=3 if turn % 3 == 2 else 1))
 
 
@@ -280,14 +281,14 @@ def _extremes(scheduler: Scheduler, policy: Policy, seed: int) -> Iterator[Trial
 def _usual(scheduler: Scheduler) -> Trial:
     """Three hundred requests at one a second; three engines for a cluster policy, which one would not show."""
     plain = scheduler.cluster.name == "round-robin"
-    return Trial(scheduler, traffic(300, 1.0, seed=7), setup(engines=1 if plain else 3))
+    demand = related(scheduler, traffic(300, 1.0, seed=7), 7)
+    return Trial(scheduler, demand, setup(engines=1 if plain else 3))
 
 
 def _short(usual: Trial, place: Setup, count: int) -> Trial:
     engines = usual.place.engines
-    return usual._replace(
-        demand=traffic(count, 9.0 * engines, seed=count), place=place._replace(engines=engines)
-    )
+    demand = related(usual.scheduler, traffic(count, 9.0 * engines, seed=count), count)
+    return usual._replace(demand=demand, place=place._replace(engines=engines))
 
 
 def _long(usual: Trial, rate_per_s: float) -> Trial:
@@ -331,6 +332,12 @@ def traffic(n: int, rate_per_s: float, seed: int = 0, prompt: float = 300, outpu
     prompts = np.maximum(1, draw.lognormal(np.log(prompt) - 0.3, 0.8, n)).astype(int)
     outputs = np.maximum(1, draw.lognormal(np.log(output) - 0.3, 0.8, n)).astype(int)
     return ask(np.cumsum(draw.exponential(1.0 / rate_per_s, n)), prompts, outputs, seed)
+
+
+def related(scheduler: Scheduler, demand: Demand, seed: int) -> Demand:
+    """Return the demand for a scheduler: one that reads prefixes gets prompts that share some."""
+    reads = (*scheduler.engine.reads, *scheduler.cluster.reads)
+    return kindred(demand, seed) if "prefix" in reads else demand
 
 
 def kindred(demand: Demand, seed: int = 0, block_tokens: int = 16) -> Demand:

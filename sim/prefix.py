@@ -144,6 +144,7 @@ def publish(rig: Rig, engine: int, request: int, chunk: int) -> None:
         if name >= cache.oldest.shape[1]:
             return  # neither is any later one shared
         cache.name[engine, block] = name
+        cache.changed[engine] = 1
         head = cache.oldest[engine, name] - 1
         if head < 0:
             cache.oldest[engine, name] = block + 1
@@ -172,6 +173,8 @@ def forget(rig: Rig, engine: int, block: int) -> None:
     """Take the name off a block."""
     cache, name = rig.cache, rig.cache.name[engine, block]
     cache.name[engine, block] = -1
+    if name >= 0:
+        cache.changed[engine] = 1
     if name < 0 or name >= cache.oldest.shape[1]:
         return
     older, newer = cache.twin_before[engine, block], cache.twin_after[engine, block]

@@ -82,6 +82,7 @@ class Cache(NamedTuple):
     held: Ints  # flat: blocks of each request; those that it has lost stay, until it gets others
     prefix: Ints  # (n + 1,) where a request's shared prefixes begin in ``ids``
     ids: Ints  # flat, see ``loadgen.prefixes``
+    changed: Ints  # (engines,) 1 if what can be found has changed since all the waiting were looked up
     hits: Ints  # (n,) blocks found when last looked up
     live: Ints  # (n,) those of them that others hold
     found_tokens: Ints  # (n,) found when first taken, -1 before

@@ -41,6 +41,7 @@ def empty_cache(prefixes: Prefixes | None, longest_tokens: Ints, setup: "Setup")
         held=np.zeros(int(own.sum()) + 1, np.int64),
         prefix=prefixes.offsets,
         ids=prefixes.ids,
+        changed=np.zeros(engines, np.int64),
         hits=np.zeros(requests, np.int64),
         live=np.zeros(requests, np.int64),
         found_tokens=np.full(requests, -1, np.int64),
@@ -50,5 +51,5 @@ def empty_cache(prefixes: Prefixes | None, longest_tokens: Ints, setup: "Setup")
     )
 
 
-FLAT = ("first", "held", "prefix", "ids", "hits", "live", "found_tokens", "sent_tokens", "seen")
+FLAT = ("first", "held", "prefix", "ids", "changed", "hits", "live", "found_tokens", "sent_tokens", "seen")
 """Tables of one dimension; the others have a row an engine."""

@@ -68,7 +68,8 @@ def show(
         return
     _print_policy(told)
     over = "one small engine" if engines == 1 else f"{engines} small engines of fcfs-chunked"
-    typer.echo(f"\nSix requests on {over}, step by step:\n")
+    alike = " (C begins with 64 tokens of A's prompt, E with 48 of B's)" if "prefix" in told["reads"] else ""
+    typer.echo(f"\nSix requests on {over}, step by step{alike}:\n")
     _print_timeline(draw(timeline, engines))
 
 

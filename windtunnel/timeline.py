@@ -27,6 +27,9 @@ ROWS = (
 )
 """The example's requests: arrival (s), prompt and output tokens, forecast of the output, tier, tenant."""
 
+ALIKE = ([0, 1, 2, 3], [10, 11, 12], [0, 1, 2, 3], [], [10, 11, 12], [])
+"""Blocks of 16 prompt tokens that a request shares with another one, by number."""
+
 
 class Mark(NamedTuple):
     """What happened to a request in one step."""
@@ -98,11 +101,15 @@ class Recorder:
             self.before[request] = after
 
 
-def example(engines: int) -> tuple["Demand", "Setup"]:
-    """Return the six requests and engines that are short of memory, slots and budget."""
+def example(engines: int, prefixes: bool = False) -> tuple["Demand", "Setup"]:
+    """Return the six requests and engines that are short of memory, slots and budget.
+
+    With ``prefixes`` C begins with 64 of A's tokens, E with 48 of B's, and an engine keeps what it has computed.
+    """
     import numpy as np
 
     from loadgen.demand import Demand
+    from loadgen.prefixes import shared
     from schedulers.view import Tiers
     from sim.checks import COSTS
     from sim.run import Setup
@@ -113,6 +120,8 @@ def example(engines: int) -> tuple["Demand", "Setup"]:
     demand = Demand(
         arrival_s, prompts, outputs, forecasts, tiers, tenants, np.array([0, 1, 0, 2, 1, 2]), luck
     )
+    if prefixes:
+        demand = demand._replace(prefixes=shared(np.cumsum([0, *map(len, ALIKE)]), np.concatenate(ALIKE), 16))
     targets = Tiers(
         np.array([0.15, 0.5]), np.array([0.015, 0.1]), np.array([np.inf, np.inf]), np.array([2.0, 1.0])
     )
@@ -125,7 +134,8 @@ def play(scheduler: "Scheduler", engines: int) -> Timeline:
     from sim.kernel import run
     from sim.run import build, facts, report_fault
 
-    demand, place = example(engines)
+    reads = (*scheduler.engine.reads, *scheduler.cluster.reads)
+    demand, place = example(engines, "prefix" in reads)
     rig = build(demand, scheduler, place, jump=False, audit=True)
     recorder = Recorder(rig)
     watches = rig.rules.watches | (1 << STEP)

@@ -7,10 +7,11 @@ from schedulers.view import View
 
 
 def first_token_s(view: View, request: int, engine: int, now_s: float) -> float:
-    """Predicted time from arrival to the first token: waited, owed by the engine, own prompt. [Y/v + Pre(p)]"""
+    """Predicted time from arrival to the first token: waited, owed by the engine, own prompt. [Y/v + Pre(p-h)]"""
     waited_s = now_s - view.requests.arrival_s[request]
     owed_s = view.engines.pending_tokens[engine] / prefill_rate(view, engine)
-    return float(waited_s + owed_s + prefill_s(view, engine, float(view.requests.prompt_tokens[request])))
+    fresh = view.requests.prompt_tokens[request] - view.sent[engine, request]
+    return float(waited_s + owed_s + prefill_s(view, engine, float(fresh)))
 
 
 def token_gap_s(view: View, request: int, engine: int) -> float:
@@ -45,5 +46,9 @@ def dispatch(view: View, request: int, now_s: float) -> float:
 
 
 POLICY = ClusterPolicy(
-    name="early-reject", admit=admit, dispatch=dispatch, reads=("targets",), source="arXiv 2407.00079"
+    name="early-reject",
+    admit=admit,
+    dispatch=dispatch,
+    reads=("prefix", "targets"),
+    source="arXiv 2407.00079",
 )

@@ -8,29 +8,36 @@ from schedulers.view import View
 PENDING = 0
 
 
-def product(view: View, request: int, engine: int) -> float:
-    """New prompt tokens times requests held. [(p - h)*(n + m), h = 0]
-
-    No engine has a part of the prompt cached here, so the first factor is the same everywhere and the choice
-    is that of least-requests, luck included; with ``pending`` it also counts what the engine owes already.
-    """
+def fresh(view: View, request: int, engine: int) -> float:
+    """Prompt tokens that the engine was not sent before; with ``pending`` also what it owes already. [p - h_e]"""
     owed = view.params[PENDING] * view.engines.pending_tokens[engine]
-    return float((view.requests.prompt_tokens[request] + owed) * held(view, engine))
+    return float(view.requests.prompt_tokens[request] - view.sent[engine, request] + owed)
+
+
+def worse(view: View, request: int, engine: int, other: int) -> int:
+    """Compare by the product, then (two idle engines) by new tokens alone: 1, 0 or -1. [(p - h_e)*(n + m)]"""
+    here, there = fresh(view, request, engine), fresh(view, request, other)
+    product, products = here * held(view, engine), there * held(view, other)
+    if product != products:
+        return 1 if product > products else -1
+    if product == 0.0 and here != there:
+        return 1 if here > there else -1
+    return 0
 
 
 def dispatch(view: View, request: int, now_s: float) -> float:
     """Choose the serving engine of the least product (0 only if it is idle); luck picks among equals."""
-    least, equals = 0.0, 0
+    best, equals = -1, 0
     for engine in range(len(view.engines.alive)):
         if serving(view, engine):
-            here = product(view, request, engine)
-            if equals == 0 or here < least:
-                least, equals = here, 0
-            if here == least:
+            than = worse(view, request, engine, best) if best >= 0 else -1
+            if than < 0:
+                best, equals = engine, 1
+            elif than == 0:
                 equals += 1
     skip = int(view.requests.luck[request] * equals)
     for engine in range(len(view.engines.alive)):
-        if serving(view, engine) and product(view, request, engine) == least:
+        if serving(view, engine) and worse(view, request, engine, best) == 0:
             if skip == 0:
                 return float(engine)
             skip -= 1
@@ -41,5 +48,6 @@ POLICY = ClusterPolicy(
     name="lmetric",
     dispatch=dispatch,
     params=(Param("pending", 0.0, 0.0, 1.0, "share", "of the tokens that an engine owes that count as new"),),
+    reads=("prefix",),
     source="arXiv 2603.15202",
 )

@@ -1,7 +1,7 @@
 """Session affinity: a conversation keeps the engine next to it on a ring of hashes, unless that is overloaded."""
 
 from schedulers.dispatcher import serving
-from schedulers.fleet import fewest, held, serving_count
+from schedulers.fleet import crowded, fewest
 from schedulers.policy import ClusterPolicy, Param
 from schedulers.view import View
 
@@ -42,15 +42,9 @@ def home(view: View, session: int) -> int:
 
 def dispatch(view: View, request: int, now_s: float) -> float:
     """Choose the session's home; fewest requests where it holds over ``spill`` x the mean, or there is no session."""
-    session, count = int(view.requests.session[request]), serving_count(view)
-    if session < 0 or count == 0:
-        return float(fewest(view, request))
-    total = 0
-    for engine in range(len(view.engines.alive)):
-        if serving(view, engine):
-            total += held(view, engine)
-    here = home(view, session)
-    if held(view, here) * count > view.params[SPILL] * total:
+    session = int(view.requests.session[request])
+    here = home(view, session) if session >= 0 else -1
+    if here < 0 or crowded(view, here, float(view.params[SPILL])):
         return float(fewest(view, request))
     return float(here)
 

@@ -8,6 +8,7 @@ import pytest
 from loadgen.demand import Demand
 from schedulers.load import load
 from schedulers.view import Tiers
+from sim.checks import kindred
 from sim.run import Setup, simulate
 from tests.sim.stage import close, same, setup, traffic
 
@@ -279,3 +280,7 @@ def test_no_two_are_the_same():
     demand, place = traffic(150, 14.0, seed=5), setup(blocks=120, sequences=12, budget=256)
     told = {name: simulate(demand, load(name), place).facts.finished_s.tobytes() for name in DISTINCT}
     assert len(set(told.values())) == len(DISTINCT)
+    readers = ("lpm", "dlpm", "hrrn", "shortest-uncached", "fcfs-chunked")
+    demand = kindred(demand, 5)
+    told = {name: simulate(demand, load(name), place).facts.finished_s.tobytes() for name in readers}
+    assert len(set(told.values())) == len(readers)

@@ -10,6 +10,7 @@ from loadgen.demand import part
 from loadgen.result import FINISHED, REASONS, REJECTED
 from schedulers.load import cluster_names, load
 from schedulers.view import Tiers
+from sim.checks import kindred
 from sim.run import simulate
 from tests.sim.stage import TIERS, cases, close, same, setup, traffic
 
@@ -82,13 +83,27 @@ def test_waiting_grows_with_load(name):
     assert means[0] < means[1] < means[2]
 
 
-def test_cluster_policies_differ_but_for_lmetric_without_a_cache():
-    """Exact duplicates are said: without prefix hits LMetric's product is that of the requests alone."""
-    demand = crowd(150.0, seed=2)
+def equals(demand):
+    """Pairs of policies with the same results."""
     facts = {name: run(name, demand) for name in POLICIES}
-    equal = [pair for pair in combinations(POLICIES, 2) if same(facts[pair[0]], facts[pair[1]]) == []]
-    assert equal == [("least-requests", "lmetric")]
-    assert same(facts["least-requests"], run("lmetric:pending=1", demand)) != []
+    return [pair for pair in combinations(POLICIES, 2) if same(facts[pair[0]], facts[pair[1]]) == []]
+
+
+def test_cluster_policies_differ_where_prompts_share_prefixes():
+    """Exact duplicates are said: where none do, two that go by prefixes go by the requests alone."""
+    demand = crowd(150.0, seed=2)
+    alike = ("least-requests", "lmetric", "prefix")
+    assert equals(demand) == list(combinations(alike, 2))
+    assert equals(kindred(demand, 2)) == []
+    assert same(run("least-requests", demand), run("lmetric:pending=1", demand)) != []
+
+
+def test_prefix_affinity_finds_more_in_the_caches():
+    """Of all prompt tokens more are found where requests go to the engine that was sent their prefix."""
+    demand = kindred(crowd(45.0, seed=4), 4)
+    found = {name: run(name, demand).totals.cached_tokens for name in ("prefix", "lmetric", "least-requests")}
+    assert found["prefix"] > 1.5 * found["least-requests"]
+    assert found["lmetric"] > 1.2 * found["least-requests"]
 
 
 @pytest.mark.parametrize("rate_per_s", [20.0, 45.0, 90.0])

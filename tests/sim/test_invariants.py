@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schedulers.load import engine_names, load
-from sim.checks import Trial, foreseen, retargeted, unended, unscaled
+from sim.checks import Trial, foreseen, related, retargeted, unended, unscaled
 from sim.run import simulate
 from tests.sim.stage import cases, same, setup, traffic
 
@@ -73,8 +73,11 @@ def test_every_policy_pays_the_same_for_a_step():
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_policies_differ(name):
-    """Two names with the same results are one policy: each differs from FCFS under pressure."""
-    demand, place = traffic(150, 14.0, seed=5), setup(blocks=120, sequences=12, budget=256)
+    """Two names with the same results are one policy: each differs from FCFS under pressure, on prompts that share
+    prefixes if it reads them.
+    """
+    place = setup(blocks=120, sequences=12, budget=256)
+    demand = related(load(name), traffic(150, 14.0, seed=5), 5)
     ours = simulate(demand, load(name), place, "stepped")
     plain = simulate(demand, load("fcfs-chunked"), place, "stepped")
     assert (same(ours, plain) == []) == (name == "fcfs-chunked")
