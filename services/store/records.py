@@ -105,7 +105,9 @@ def fold(records: Iterable[Record]) -> Recovered:
     for record in records:
         if isinstance(record, Accepted):
             following = max(following, record.number + 1)
-            found[record.number] = Saved(record, [], [], None, 0, None)
+            found.setdefault(
+                record.number, Saved(record, [], [], None, 0, None)
+            )  # a retried write says it twice
         elif isinstance(record, Next):
             following = max(following, record.number)
         elif isinstance(record, Kept):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -262,7 +263,9 @@ async def test_a_connection_that_dribbles_is_cut_off():
         ):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(start)
-            said = await asyncio.wait_for(reader.read(4096), 5)
+            said = b""
+            with suppress(ConnectionResetError):  # closed with bytes of ours unread
+                said = await asyncio.wait_for(reader.read(4096), 10)
             assert said == b"" or b"idle_connection_s" in said
             writer.close()
 
