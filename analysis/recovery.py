@@ -28,6 +28,9 @@ BEST_WANTED = 0.9
 TAU_WANTED = 0.95
 """Mean tau must reach this part of the plateau of the fitted curve."""
 
+PLATEAU_WANTED = 0.5
+"""With a lower plateau there is no order that more windows would recover."""
+
 
 def recovery_of(cell: Scores) -> Recovery:
     """Return the curves of one condition; empty with fewer than ten windows or one scheduler."""
@@ -39,7 +42,7 @@ def recovery_of(cell: Scores) -> Recovery:
     found = np.array([_one_size(cell, m, rng) for m in sizes])
     tau, jaccard, kept = found.T
     plateau = plateau_of(np.asarray(sizes, np.float64), tau)
-    enough = (kept >= BEST_WANTED) & (tau >= TAU_WANTED * plateau)
+    enough = (kept >= BEST_WANTED) & (tau >= TAU_WANTED * plateau) & (plateau >= PLATEAU_WANTED)
     return Recovery(
         key,
         sizes,
