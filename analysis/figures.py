@@ -1,227 +1,325 @@
-"""Figures: coordinates of the report's charts, which templates draw as SVG in the page's own colours."""
+"""Figures: the charts of what every sweep shows: curves, ranks, agreement between conditions, metrics."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.charts import (
+    Figure,
+    as_spec,
+    colour,
+    ink_on,
+    names_axis,
+    over,
+    series,
+    steps,
+    tau_colour,
+    tau_ink,
+    tips,
+    words_axis,
+)
+from analysis.controls import LEAST_RHO
 from analysis.findings import Findings
 from analysis.metrics import METRICS, split_column
-from analysis.portability import DIFFERS, HELD, Agreement
-from analysis.ranks import Ranking
+from analysis.portability import DIFFERS, HELD, UNDECIDED, Agreement
+from analysis.scores import Study
 
-SERIES = 8
-"""So many schedulers get a colour, a dash and a mark of their own; the rest share the last."""
+if TYPE_CHECKING:
+    import altair as alt
 
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 2", "1 2", "6 2 1 2 1 2")
+NOT_COUNTED = "not counted"
+VERDICTS = {
+    HELD: ("s1", "circle"),
+    DIFFERS: ("s2", "diamond"),
+    UNDECIDED: ("soft", "square"),
+    NOT_COUNTED: ("soft", "cross"),
+}
 
+BEHIND_STEPS = (1.0, 2.0, 5.0, 10.0)
+"""Where the colour of a rank changes: distance to the best in margins."""
 
-class Axis(NamedTuple):
-    """A scale from values to pixels, logarithmic if so."""
+SMALL: dict[str, Any] = {"labelColor": colour("soft"), "labelFontSize": 12}
+"""An axis of regions beside a matrix."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
+RHO = "'rho ' + datum.label"
+"""Expression of a label of regions that stand alone."""
 
-    def at(self, value: float) -> float:
-        """Return the pixel of a value, held inside the axis."""
-        low, high, x = (np.log(v) for v in (self.low, self.high, max(value, self.low))) if self.log else (
-            self.low, self.high, value
-        )  # fmt: skip
-        share = min(1.0, max(0.0, (x - low) / (high - low))) if high > low else 0.5
-        return round(float(self.start + share * (self.end - self.start)), 1)
+PANEL_PX = 330
+"""Width of a small panel's still picture."""
 
-
-class Tick(NamedTuple):
-    """A place on an axis and its text."""
-
-    at: float
-    text: str
+PICKED = "picked"
+"""Parameter of charts that draw schedulers: the one that the reader holds out, "" for none."""
 
 
-class Line(NamedTuple):
-    """One scheduler in one panel."""
-
-    series: int  # 1 to SERIES
-    dash: str
-    name: str
-    path: str  # points "x,y x,y ..."
-    band: str  # polygon of the interval
-    marks: tuple[tuple[float, float], ...]
+def labelled(of: Study) -> dict[str, str]:
+    """Return each source's name with its label, unless the name says it: "azure2023 (real)"."""
+    return {
+        source: source if label in source else f"{source} ({label})" for source, label in of.labels.items()
+    }
 
 
-class Panel(NamedTuple):
-    """One source's curves over regions."""
-
-    source: str
-    label: str
-    width: float
-    height: float
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    lines: tuple[Line, ...]
-    told: str  # the panel in a sentence, for those who can't see it
+def curves(of: Findings) -> tuple[Figure, ...]:
+    """Return one figure a source: the primary metric over regions with 95 % bands."""
+    found = []
+    for source, name in labelled(of.study).items():
+        found.append(Figure(f"curves-{source}", name, _told(of, source), _curves(of, source), PANEL_PX))
+    return tuple(found)
 
 
-class Cell(NamedTuple):
-    """One square of the heat map."""
+def _curves(of: Findings, source: str) -> dict[str, Any]:
+    import altair as alt
 
-    x: float
-    y: float
-    tau: float
-    text: str
-    kind: str  # "same" on the diagonal, "up", "down", "none"
-    opacity: float
-    title: str
-
-
-class Heat(NamedTuple):
-    """Agreement between every two conditions."""
-
-    size: float
-    left: float
-    top: float
-    width: float
-    height: float
-    cells: tuple[Cell, ...]
-    rows: tuple[Tick, ...]
-    groups: tuple[tuple[float, float, str], ...]  # start, length, source
-
-
-class Bar(NamedTuple):
-    """One comparison of the gap chart."""
-
-    y: float
-    text: str
-    x: float
-    low: float
-    high: float
-    kind: str  # "differs" | "held" | "open" | "out"
-    says: str
-    beside: tuple[str, str]  # noise ceiling and agreement, as text
-
-
-class Gaps(NamedTuple):
-    """Gaps below the noise ceiling, one bar a comparison."""
-
-    width: float
-    height: float
-    left: float
-    right: float
-    zero: float
-    ticks: tuple[Tick, ...]
-    bars: tuple[Bar, ...]
-
-
-def series_of(of: Findings) -> dict[str, int]:
-    """Return each ranked scheduler's series, 1 to SERIES, in the order of names so that pictures agree."""
-    return {name: min(place, SERIES) for place, name in enumerate(of.study.schedulers, 1)}
-
-
-def curves(of: Findings) -> tuple[Panel, ...]:
-    """Return one panel a source: the primary metric over regions with bootstrap bands."""
-    rhos = of.study.runs.drop_duplicates("region").set_index("region")["rho"]
-    values = [
-        (row.low, row.high) for key, r in of.rankings.items() if key[2] == of.study.primary for row in r.rows
-    ]
+    rhos = _rhos(of)
     rate = METRICS[split_column(of.study.primary)[0]].kind == "rate"
-    low, high = (
-        (0.0, 1.0)
-        if rate
-        else (min((v[0] for v in values), default=1.0), max((v[1] for v in values), default=2.0))
+    looks = series(of.study.schedulers)
+    rows = []
+    for region in of.study.regions:
+        ranking = of.rankings[source, region, of.study.primary]
+        rows += [
+            {"scheduler": row.scheduler, "rho": rhos[region], "mean": row.mean, "low": row.low,
+             "high": row.high, "rank": row.rank, "windows": ranking.windows}
+            for row in ranking.rows
+        ]  # fmt: skip
+    y = alt.Y(
+        "mean:Q", title=None, scale=alt.Scale(domain=[0, 1]) if rate else alt.Scale(type="log", nice=False)
     )
-    width, height = 380.0, 262.0
-    x = Axis(float(rhos.min()), float(rhos.max()), 48, width - 16)
-    y = Axis(low, high, height - 44, 12, log=not rate)
-    y_at = (0, 0.2, 0.4, 0.6, 0.8, 1.0) if rate else _log_ticks(low, high)
-    panels = []
+    faint = 0.14 if len(looks) <= 6 else 0.0
+    mark = alt.Chart()
+    made = over(
+        mark.mark_area().encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), opacity=_when_picked(0.25, 0.0, faint)),
+        mark.mark_line(strokeWidth=2).encode(
+            y=y, strokeDash=_look(looks, 1), opacity=_when_picked(1, 0.12, 1)
+        ),
+        mark.mark_point(filled=True, size=44).encode(
+            y=y, shape=_look(looks, 2), opacity=_when_picked(1, 0.12, 1)
+        ),
+    ).encode(
+        x=alt.X(
+            "rho:Q", title="offered work / capacity (rho)", scale=alt.Scale(zero=False, padding=12),
+            axis=alt.Axis(values=sorted(rhos.values()), format="~g", grid=False),
+        ),
+        color=_look(looks, 0),
+        tooltip=tips("scheduler", ("rho:~g", "rho"), ("mean:.4g", "mean"), ("low:.4g", "95% low"),
+                     ("high:.4g", "95% high"), "rank", "windows"),
+    )  # fmt: skip
+    return as_spec(
+        made.add_params(alt.param(name=PICKED, value="")).properties(width="container", height=230), rows
+    )
+
+
+def ranks(of: Findings) -> Figure:
+    """Return the map of ranks: schedulers by conditions, coloured by the distance to the best in margins."""
+    import altair as alt
+
+    names, rows = labelled(of.study), []
     for source in of.study.sources:
-        rankings = {region: of.rankings[source, region, of.study.primary] for region in of.study.regions}
-        lines = tuple(
-            _line(of, name, rankings, {r: x.at(float(rhos[r])) for r in rankings}, y)
-            for name in of.study.schedulers
-        )
-        panels.append(
-            Panel(
-                source, of.study.labels[source], width, height,
-                tuple(Tick(x.at(float(rhos[region])), region) for region in of.study.regions),
-                tuple(Tick(y.at(float(value)), f"{value:g}") for value in y_at),
-                tuple(line for line in lines if line.path), _told(source, rankings),
+        for region in of.study.regions:
+            ranking = of.rankings[source, region, of.study.primary]
+            where = {"source": names[source], "region": region, "windows": ranking.windows}
+            rows += [
+                {**where, "scheduler": row.scheduler, "rank": row.rank, "mean": row.mean, "low": row.low,
+                 "high": row.high, "interval": f"{row.rank_low:g} to {row.rank_high:g}",
+                 "behind": abs(row.difference) / ranking.margin if row.rank > 1 else 0.0,
+                 "top": ("yes" if row.in_top else "no") if ranking.testable else "untestable",
+                 "text": f"{row.rank}{'•' if row.in_top and ranking.testable else ''}"}
+                for row in ranking.rows
+            ]  # fmt: skip
+    mark = alt.Chart()
+    made = over(
+        mark.mark_rect(stroke=colour("box"), strokeWidth=1.5).encode(
+            color=steps(
+                "behind", BEHIND_STEPS, ("t7", "t6", "t5", "t4", "t3"), "behind the best, in margins"
             )
-        )  # fmt: skip
-    return tuple(panels)
+        ),
+        mark.mark_text(fontSize=12).encode(text=alt.Text("text:N"), color=ink_on("datum.behind < 1")),
+    ).encode(
+        x=alt.X("region:O", title=None, sort=list(of.study.regions),
+                axis=names_axis("top", **SMALL)),
+        y=alt.Y("scheduler:N", title=None, sort=by_mean_rank(of), axis=names_axis()),
+        tooltip=tips("scheduler", "source", ("region", "rho"), "rank", ("interval", "rank, 95%"),
+                     ("mean:.4g", "mean"), ("low:.4g", "95% low"), ("high:.4g", "95% high"),
+                     ("behind:.2f", "behind best, margins"), ("top", "in the top set"), "windows"),
+    )  # fmt: skip
+    made = made.properties(width=alt.Step(46), height=alt.Step(24)).facet(
+        column=alt.Column("source:N", title=None, sort=list(names.values())), spacing=14
+    )
+    told = f"Ranks of schedulers in every condition by {of.study.primary}; the tables below hold the numbers"
+    return Figure("ranks", "Ranks in every condition", told, as_spec(made, rows))
 
 
-def heat(of: Findings) -> Heat:
-    """Return the heat map of tau-b between conditions under the primary metric, ceilings on the diagonal."""
-    count, size, left, top = len(of.matrix_of), 34.0, 74.0, 66.0
-    cells = []
+def conditions(of: Findings) -> Figure:
+    """Return the matrix of tau-b between every two conditions by the primary metric, ceilings inside."""
+    import altair as alt
+
+    names, rows = labelled(of.study), []
     for i, (source_a, region_a) in enumerate(of.matrix_of):
         for j, (source_b, region_b) in enumerate(of.matrix_of):
-            tau = float(of.matrix[i, j])
-            kind = "same" if i == j else "none" if np.isnan(tau) else "up" if tau >= 0 else "down"
-            what = "noise ceiling (halves) of" if i == j else "tau between"
-            pair = f"{source_a} {region_a}" + ("" if i == j else f" and {source_b} {region_b}")
-            blank = np.isnan(tau) or (
-                i == j and tau <= 0
-            )  # no ceiling: the order doesn't hold against itself
-            text = "–" if blank else f"{tau:.1f}".replace("-0.0", "0.0")
-            opacity = 0.0 if np.isnan(tau) else round(0.06 + 0.64 * abs(tau), 2)
-            title = f"{what} {pair}: {tau:.2f}"
-            cells.append(Cell(left + j * size, top + i * size, tau, text, kind, opacity, title))
-    rows = tuple(Tick(place * size + size / 2, region) for place, (_, region) in enumerate(of.matrix_of))
-    span = len(of.study.regions) * size
-    groups = tuple((place * span, span, source) for place, source in enumerate(of.study.sources))
-    width, height = left + count * size + 8, top + count * size + 8
-    return Heat(size, left, top, width, height, tuple(cells), rows, groups)
-
-
-def gaps(of: Findings, agreements: Sequence[Agreement]) -> Gaps:
-    """Return the gap chart of some comparisons: zero is "the same order as far as noise allows"."""
-    shown = [one for one in agreements if not np.isnan(one.gap)]
-    known = [v for one in shown for v in (one.gap, one.gap_low, one.gap_high) if not np.isnan(v)]
-    low, high = min([-0.25, *known]), max([0.5, *known])
-    left, right, width, step = 292.0, 720.0, 900.0, 22.0
-    x = Axis(low, high, left, right)
-    bars = []
-    for place, one in enumerate(shown):
-        kind = (
-            "out" if not of.comparable(one) else {DIFFERS: "differs", HELD: "held"}.get(one.verdict, "open")
-        )
-        ends = (one.gap_low, one.gap_high) if not np.isnan(one.gap_low) else (one.gap, one.gap)
-        says = f"gap {one.gap:.2f} ({one.gap_low:.2f} to {one.gap_high:.2f}), {one.verdict}"
-        text = f"rho {one.a[1]}: {one.a[0]} – {one.b[0]}"
-        beside = (f"{one.ceiling:.2f}" if one.ceiling > 0 else "–", f"{one.cross:.2f}".replace("-", "−"))
-        place_y = 34 + place * step
-        bars.append(Bar(place_y, text, x.at(one.gap), x.at(ends[0]), x.at(ends[1]), kind, says, beside))
-    apart = 0.25 if high - low < 1.6 else 0.5
-    marks = np.arange(np.ceil(low / apart), np.floor(high / apart) + 1) * apart
-    ticks = tuple(Tick(x.at(float(mark)), f"{mark + 0.0:g}".replace("-", "−")) for mark in marks)
-    return Gaps(width, 34 + len(shown) * step + 34, left, right, x.at(0.0), ticks, tuple(bars))
-
-
-def _line(of: Findings, name: str, rankings: dict[str, Ranking], places: dict[str, float], y: Axis) -> Line:
-    series = series_of(of)[name]
-    points, lower, upper = [], [], []
-    for region, ranking in rankings.items():
-        for row in ranking.rows:
-            if row.scheduler == name:
-                points.append((places[region], y.at(row.mean)))
-                lower.append((places[region], y.at(row.low)))
-                upper.append((places[region], y.at(row.high)))
-    return Line(
-        series, DASHES[series - 1], name, _points(points), _points(upper + lower[::-1]), tuple(points)
+            value = float(of.matrix[i, j])
+            rows.append(
+                {"row": names[source_a], "column": names[source_b], "y": region_a,
+                 "x": region_b, "tau": value, "what": "noise ceiling (halves)" if i == j else "tau-b",
+                 "own": i == j, "text": tau_text(value)}
+            )  # fmt: skip
+    mark = alt.Chart()
+    made = over(
+        mark.mark_rect(stroke=colour("box"), strokeWidth=1).encode(color=tau_colour("tau", "tau-b")),
+        mark.mark_rect(filled=False, stroke=colour("ink"), strokeWidth=1.3, strokeDash=[3, 2])
+        .transform_filter("datum.own"),
+        mark.mark_text(fontSize=10).encode(text=alt.Text("text:N"), color=tau_ink("tau")),
+    ).encode(
+        x=alt.X("x:O", title=None, sort=list(of.study.regions), axis=names_axis("top", **SMALL)),
+        y=alt.Y("y:O", title=None, sort=list(of.study.regions), axis=names_axis("left", **SMALL)),
+        tooltip=tips(("row", "condition"), ("y", "at rho"), ("column", "against"), ("x", "at rho "),
+                     ("what", "shown"), ("tau:.2f", "value")),
+    )  # fmt: skip
+    order = list(names.values())
+    made = made.properties(width=alt.Step(29), height=alt.Step(23)).facet(
+        column=alt.Column("column:N", title=None, sort=order),
+        row=alt.Row("row:N", title=None, sort=order),
+        spacing=8,
     )
+    told = f"tau-b between the orders of schedulers in every two conditions by {of.study.primary}"
+    return Figure("conditions", "Every condition against every other", told, as_spec(made, rows))
 
 
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in points)
+def agreements(of: Findings) -> tuple[Figure, ...]:
+    """Return one figure a pair of sources: agreement by region beside the ceiling, with intervals."""
+    primary = [one for one in of.across_sources if one.a[2] == of.study.primary and not np.isnan(one.gap)]
+    names, found = labelled(of.study), []
+    for pair in combinations(of.study.sources, 2):
+        shown = [one for one in primary if {one.a[0], one.b[0]} == set(pair)]
+        a, b = (names[source] for source in pair)
+        told = f"Agreement of the orders on {a} and {b} beside the noise ceiling, by region"
+        if shown:
+            name = f"agreement-{pair[0]}-{pair[1]}"
+            found.append(Figure(name, f"{a} – {b}", told, _agreement(of, shown), PANEL_PX))
+    return tuple(found)
 
 
-def _told(source: str, rankings: dict[str, Ranking]) -> str:
+def _agreement(of: Findings, shown: list[Agreement]) -> dict[str, Any]:
+    import altair as alt
+
+    rows = [
+        {"region": one.a[1], "cross": one.cross, "ceiling": one.ceiling, "gap": one.gap,
+         "low": one.ceiling - one.gap_high, "high": one.ceiling - one.gap_low,
+         "interval": f"{one.gap_low:.2f} to {one.gap_high:.2f}", "p": of.p_sources.get((one.a, one.b)),
+         "verdict": one.verdict if of.comparable(one) else NOT_COUNTED,
+         "windows": f"{one.windows[0]} and {one.windows[1]}"}
+        for one in shown
+    ]  # fmt: skip
+    lows = [one.ceiling - one.gap_high for one in shown if not np.isnan(one.gap_high)]
+    low = min(0.0, float(np.floor(2 * min(lows, default=-1.0)) / 2))
+    kinds = list(VERDICTS)
+    hues, marks = [colour(VERDICTS[kind][0]) for kind in kinds], [VERDICTS[kind][1] for kind in kinds]
+    by_hue = alt.Color("verdict:N", scale=alt.Scale(domain=kinds, range=hues), legend=None)
+    by_mark = alt.Shape("verdict:N", scale=alt.Scale(domain=kinds, range=marks), legend=None)
+    x = alt.X(
+        "cross:Q", title="tau-b, halves against halves", scale=alt.Scale(domain=[low, 1], clamp=True),
+        axis=alt.Axis(tickCount=5),
+    )  # fmt: skip
+    mark = alt.Chart()
+    made = over(
+        mark.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), color=by_hue),
+        mark.mark_tick(color=colour("ink"), thickness=2.5, size=16).encode(x=alt.X("ceiling:Q")),
+        mark.mark_point(filled=True, size=70, opacity=1).encode(x=x, color=by_hue, shape=by_mark),
+    ).encode(
+        y=alt.Y("region:O", title=None, sort=list(of.study.regions), axis=names_axis(labelExpr=RHO)),
+        tooltip=tips(("region", "rho"), ("cross:.2f", "agreement"), ("ceiling:.2f", "noise ceiling"),
+                     ("gap:.2f", "gap"), ("interval", "gap, 95%"), ("p:.2g", "p, corrected"), "verdict",
+                     "windows"),
+    )  # fmt: skip
+    return as_spec(made.properties(width="container", height=24 * len(rows)), rows)
+
+
+def metric_ranks(of: Findings) -> Figure | None:
+    """Return mean ranks by each metric, as ``metric_places`` has them; None for a single metric."""
+    import altair as alt
+
+    if len(of.study.metrics) < 2:
+        return None
+    rows = []
+    for column in of.study.metrics:
+        places, cells = metric_places(of, column)
+        rows += [
+            {"scheduler": name, "metric": column, "rank": place, "cells": cells, "of": len(places),
+             "share": (place - 1) / max(1, len(places) - 1), "text": f"{place:.1f}"}
+            for name, place in places.items()
+        ]  # fmt: skip
+    mark = alt.Chart()
+    shares = (0.125, 0.3, 0.5, 0.7)
+    made = over(
+        mark.mark_rect(stroke=colour("box"), strokeWidth=1.5).encode(
+            color=steps("share", shares, ("t8", "t7", "t6", "t5", "t4"), None)
+        ),
+        mark.mark_text(fontSize=12).encode(text=alt.Text("text:N"), color=ink_on("datum.share < 0.3")),
+    ).encode(
+        x=alt.X("metric:N", title=None, sort=list(of.study.metrics), axis=words_axis(of.study.metrics)),
+        y=alt.Y("scheduler:N", title=None, sort=by_mean_rank(of), axis=names_axis()),
+        tooltip=tips("scheduler", "metric", ("rank:.2f", "mean rank"), ("of", "of schedulers"),
+                     ("cells", "over conditions")),
+    ).properties(width=alt.Step(76), height=alt.Step(24))  # fmt: skip
+    told = "Mean rank of each scheduler by each metric"
+    return Figure("metric-ranks", "Mean rank by metric", told, as_spec(made, rows))
+
+
+def metric_places(of: Findings, column: str) -> tuple[dict[str, float], int]:
+    """Return each scheduler's mean rank by a metric and the number of conditions that it is over.
+
+    Informative conditions at rho >= 0.85, or all informative ones if none of those is.
+    """
+    rhos = _rhos(of)
+    keys = [key for key in of.rankings if key[2] == column and of.rankings[key].informative]
+    pressed = [key for key in keys if rhos[key[1]] >= LEAST_RHO - 1e-9]
+    found: dict[str, list[float]] = {}
+    for key in pressed or keys:
+        for row in of.rankings[key].rows:
+            found.setdefault(row.scheduler, []).append(row.rank)
+    return {name: float(np.mean(places)) for name, places in found.items()}, len(pressed or keys)
+
+
+def by_mean_rank(of: Findings) -> list[str]:
+    """Return the schedulers by mean rank over conditions under the primary metric, best first."""
+    places: dict[str, list[int]] = {name: [] for name in of.study.schedulers}
+    for key, ranking in of.rankings.items():
+        for row in ranking.rows if key[2] == of.study.primary else ():
+            places[row.scheduler].append(row.rank)
+    return sorted(places, key=lambda name: (np.mean(places[name]) if places[name] else np.inf, name))
+
+
+def tau_text(value: float) -> str:
+    """Return an agreement as a cell shows it: one decimal, a dash where undefined."""
+    return "–" if np.isnan(value) else f"{value:.1f}".replace("-0.0", "0.0").replace("-", "−")
+
+
+def _look(looks: dict[str, tuple[str, tuple[int, ...], str]], part: int) -> Any:
+    """Return the scale of one look of a scheduler: 0 its colour, 1 its dash, 2 its mark."""
+    import altair as alt
+
+    channel = (alt.Color, alt.StrokeDash, alt.Shape)[part]
+    looked: list[Any] = [colour(look[0]) if part == 0 else look[part] for look in looks.values()]
+    return channel("scheduler:N", scale=alt.Scale(domain=list(looks), range=looked), legend=None)
+
+
+def _when_picked(held: float, others: float, usual: float) -> "alt.OpacityValue":
+    """Return an opacity: ``held`` for the scheduler picked, ``others`` beside it, ``usual`` if none is."""
+    import altair as alt
+
+    tests = [
+        {"test": f"{PICKED} === datum.scheduler", "value": held},
+        {"test": f"{PICKED} === ''", "value": usual},
+    ]
+    return alt.OpacityValue(value=others, condition=tests)
+
+
+def _rhos(of: Findings) -> dict[str, float]:
+    known = of.study.runs.drop_duplicates("region").set_index("region")["rho"]
+    return {region: float(known[region]) for region in of.study.regions}
+
+
+def _told(of: Findings, source: str) -> str:
     """Say which scheduler is best and worst at the lowest and the highest region."""
+    rankings = {region: of.rankings[source, region, of.study.primary] for region in of.study.regions}
     parts = [
         f"at rho {region} best {ranking.rows[0].scheduler} {ranking.rows[0].mean:.3g}, worst "
         f"{ranking.rows[-1].scheduler} {ranking.rows[-1].mean:.3g}"
@@ -229,9 +327,3 @@ def _told(source: str, rankings: dict[str, Ranking]) -> str:
         if ranking.rows
     ]
     return f"{source}: " + "; ".join([*parts[:1], *parts[-1:]])
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
-    return found if len(found) >= 2 else [low, high]

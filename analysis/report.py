@@ -1,48 +1,64 @@
-"""Report: one HTML file about a sweep that opens from disk, without network, scripts or fonts."""
+"""Report: one HTML file about a sweep that opens from disk, without network; its charts and scripts are inside."""
 
+import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from analysis.answers import Statistics
+from analysis.attribution import read_attributions
+from analysis.cards import cards
+from analysis.charts import COLOURS, Figure, config, series
+from analysis.contents import Contents, contents, main_family
 from analysis.controls import BROKEN
-from analysis.figures import DASHES, curves, gaps, heat, series_of
+from analysis.figures import labelled
 from analysis.findings import Findings, best_changes, find, place_comparisons, top_set
+from analysis.headline import headline
 from analysis.metrics import natural
+from analysis.page import environment
+from analysis.ranks import LEVEL
 from analysis.scores import scores
 from analysis.words import (
     CONTROLS_TITLE,
+    SAME_FIRST,
     control_words,
     failure_lines,
     margin_words,
     metric_words,
     pair_words,
     summary,
-    untestable_words,
 )
 from loadgen.result import InputError
 
-TEMPLATES = Path(__file__).parent / "templates"
-SAME_FIRST = (
-    "A rank interval of 1-1 beside others in the top set is no contradiction: the order is stable, but the "
-    "difference is not shown to exceed the margin after correction."
-)
-PACKAGES = ("windtunnel", "numpy", "scipy", "pandas", "pyarrow", "numba", "jinja2")
+PACKAGES = (
+    "windtunnel", "numpy", "scipy", "pandas", "pyarrow", "numba", "statsmodels", "scikit-posthocs", "baycomp", "arch",
+    "choix", "altair", "vl-convert-python", "jinja2",
+)  # fmt: skip
 
 
-def write_report(folder: Path, out: Path, primary: str = "", findings: Findings | None = None) -> Path:
+def write_report(
+    folder: Path,
+    out: Path,
+    primary: str = "",
+    findings: Findings | None = None,
+    stats: Statistics | None = None,
+) -> Path:
     """Write the report of the sweep in ``folder`` to ``out`` and return its path; same results, same bytes.
 
-    Raises InputError for a folder without results, damaged shards, an unknown metric, or a path that can't be
-    written.
+    Findings and statistics that aren't given are made. Raises InputError for a folder without results, damaged
+    shards, an unknown metric, or a path that can't be written.
     """
+    from analysis.statistics import statistics
+
     of = findings or find(folder, primary)
-    text = render(of, Path(folder))
+    text = render(of, Path(folder), stats or statistics(of))
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -58,85 +74,73 @@ def write_report(folder: Path, out: Path, primary: str = "", findings: Findings 
     return out
 
 
-def render(of: Findings, folder: Path) -> str:
-    """Return the report's HTML."""
-    page = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page.filters |= {
-        "ceiling": ceiling,
-        "number": number,
-        "interval": interval,
-        "tau": tau,
-        "tau_interval": tau_interval,
-    }
-    primary = [one for one in of.across_sources if one.a[2] == of.study.primary]
+def render(of: Findings, folder: Path, stats: Statistics | None = None) -> str:
+    """Return the report's HTML; sections that need statistics say so without them."""
+    from analysis.methods import methods
+
+    with ThreadPoolExecutor(1) as aside:  # bundling takes a second, beside the drawing
+        script = aside.submit(_script)
+        attributions = read_attributions(folder)
+        held = contents(of, stats, attributions)
+        values = _values(of, folder, stats)
+        text = methods(of, stats, attributions)
+        return environment().get_template("report.html.j2").render(
+            held=held, attributions=attributions, methods=text, script=script.result(),
+            specs=_specs(held), **values,
+        )  # fmt: skip
+
+
+def _values(of: Findings, folder: Path, stats: Statistics | None) -> dict[str, Any]:
+    """Return what the template says in words and small tables."""
     changed, beyond = best_changes(of, place_comparisons(of))
-    return page.get_template("report.html.j2").render(
-        study=of.study,
-        findings=of,
-        sentences=summary(of),
-        broken=[check for check in of.checks if check.status == BROKEN],
-        failure_lines=failure_lines(of.study),
-        metric=metric_words(of.study.primary),
-        margin=margin_words(of.study.primary),
-        metric_words=metric_words,
-        pair_words=pair_words,
-        series=series_of(of),
-        dashes=DASHES,
-        panels=curves(of),
-        heat=heat(of),
-        gaps=gaps(of, primary),
-        primary_sources=primary,
-        rank_tables=[_rank_table(of, source) for source in of.study.sources],
-        top_set=top_set,
-        compared=place_comparisons(of),
-        controls_title=CONTROLS_TITLE,
-        control_words=control_words(of),
-        untestable_words=untestable_words,
-        same_first=SAME_FIRST,
-        changed=changed,
-        beyond=beyond,
-        control_rows=_control_rows(of),
-        pressure=of.pressure.to_dict("records"),
-        reproduce=_reproduce(of, folder),
-        shape=_shape(of),
+    return {
+        "study": of.study,
+        "findings": of,
+        "stats": stats,
+        "colours": COLOURS,
+        "head": headline(of, stats),
+        "names": labelled(of.study),
+        "sentences": summary(of),
+        "broken": [check for check in of.checks if check.status == BROKEN],
+        "failure_lines": failure_lines(of.study),
+        "metric": metric_words(of.study.primary),
+        "margin": margin_words(of.study, of.study.primary),
+        "pair_words": pair_words,
+        "series": series(of.study.schedulers),
+        "top_set": top_set,
+        "family": main_family(stats),
+        "cards": cards(of, stats),
+        "compared": place_comparisons(of),
+        "controls_title": CONTROLS_TITLE,
+        "control_words": control_words(of),
+        "same_first": SAME_FIRST,
+        "changed": changed,
+        "beyond": beyond,
+        "control_rows": _control_rows(of),
+        "reproduce": _reproduce(of, folder),
+        "shape": _shape(of),
+        "level": LEVEL,
+    }
+
+
+@cache
+def _script() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, which no page may end early."""
+    import vl_convert
+
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
+        "</script", "<\\/script"
     )
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """Return a number for people: a dash where undefined, so many significant digits elsewhere."""
-    if value is None or (isinstance(value, float) and not np.isfinite(value)):
-        return "–"
-    text = f"{value:#.{digits}g}" if 1e-4 <= abs(value) < 10**digits else f"{value:,.0f}"
-    if 0 < abs(value) < 1e-4:
-        text = f"{value:.0e}"
-    return text.removesuffix(".").replace("-", "−")
+def _specs(held: Contents) -> str:
+    """Return every chart's specification as JSON that may stand inside HTML."""
+    charts: dict[str, Any] = {one.name: one.spec for one in _every(held)}
+    return json.dumps({"config": config(), "charts": charts}, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def tau(value: float) -> str:
-    """Return an agreement with two decimals, a dash where undefined."""
-    return "–" if not np.isfinite(value) else f"{value + 0.0:.2f}".replace("-0.00", "0.00").replace("-", "−")
-
-
-def ceiling(value: float) -> str:
-    """Return a noise ceiling, a dash where there is none: an order that doesn't hold against itself."""
-    return tau(value if value > 0 else float("nan"))
-
-
-def interval(low: float, high: float) -> str:
-    """Return "low to high", a dash where undefined, one value where they are equal as shown."""
-    ends = (number(low), number(high))
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-
-
-def tau_interval(low: float, high: float) -> str:
-    """Return an interval of agreements, a dash where undefined."""
-    return f"{tau(low)} to {tau(high)}" if np.isfinite(low) else "–"
+def _every(held: Contents) -> Sequence[Figure]:
+    return [one for listed in held.figures.values() for one in listed]
 
 
 def _shape(of: Findings) -> dict[str, Any]:
@@ -146,31 +150,6 @@ def _shape(of: Findings) -> dict[str, Any]:
         "windows": {source: int(rows["window_id"].nunique()) for source, rows in runs.groupby("source")},
         "arrivals": int(runs["arrivals"].sum()),
     }
-
-
-def _rank_table(of: Findings, source: str) -> dict[str, Any]:
-    """Return one source's ranks: a row a scheduler (best mean rank first), a cell a region."""
-    rankings = {region: of.rankings[source, region, of.study.primary] for region in of.study.regions}
-    found: dict[str, dict[str, Any]] = {name: {} for name in of.study.schedulers}
-    for region, ranking in rankings.items():
-        for row in ranking.rows:
-            found[row.scheduler][region] = row
-    order = sorted(found, key=lambda name: (_mean_rank(found[name]), name))
-    return {
-        "source": source,
-        "label": of.study.labels[source],
-        "rows": [(name, [found[name].get(region) for region in rankings]) for name in order],
-        "informative": {region: ranking.informative for region, ranking in rankings.items()},
-        "rankings": rankings,
-        "failed": [
-            (region, one) for region in rankings for one in of.cells[source, region, of.study.primary].failed
-        ],
-    }
-
-
-def _mean_rank(cells: Mapping[str, Any]) -> float:
-    ranks = [row.rank for row in cells.values()]
-    return float(np.mean(ranks)) if ranks else float("inf")
 
 
 def _control_rows(of: Findings) -> list[tuple[str, list[float]]]:
@@ -187,29 +166,21 @@ def _control_rows(of: Findings) -> list[tuple[str, list[float]]]:
     return rows
 
 
-def _reproduce(of: Findings, folder: Path) -> dict[str, Any]:
-    """Return what another person needs to make the same numbers: plan, digests, versions, revision,
-    commands.
-    """
+def _reproduce(of: Findings, folder: Path) -> Mapping[str, Any]:
+    """Return what another person needs to make the same numbers: plan, digests, versions, revision, commands."""
     runs = of.study.runs
     plan = folder / "plan.toml"
     windows = runs.drop_duplicates("window_id").sort_values("window_id")
     once = runs.drop_duplicates("scheduler").sort_values("scheduler")
+    named = {
+        "windows' manifest": "manifest_sha256", "plan": "plan_sha256", "calibration": "calibration_sha256",
+        "git revision": "git_rev", "driver": "driver", "result schema": "schema_version", "profile": "profile",
+        "fleet": "fleet", "tiers": "tiers", "forecast": "forecast", "seed": "seed",
+    }  # fmt: skip
     return {
         "folder": folder.name,
         "plan": plan.read_text(encoding="utf-8") if plan.is_file() else "",
-        "digests": {
-            "windows' manifest": _distinct(runs["manifest_sha256"]),
-            "calibration": _distinct(runs["calibration_sha256"]),
-            "git revision": _distinct(runs["git_rev"]),
-            "driver": _distinct(runs["driver"]),
-            "result schema": _distinct(runs["schema_version"]),
-            "profile": _distinct(runs["profile"]),
-            "fleet": _distinct(runs["fleet"]),
-            "tiers": _distinct(runs["tiers"]),
-            "forecast": _distinct(runs["forecast"]),
-            "seed": _distinct(runs["seed"]),
-        },
+        "digests": {told: _distinct(runs[column]) for told, column in named.items() if column in runs},
         "versions": {"python": platform.python_version(), **_versions()},
         "schedulers": once[["scheduler", "scheduler_version", "params", "control"]].to_dict("records"),
         "windows": windows[["window_id", "source", "label", "window_sha256"]].to_dict("records"),

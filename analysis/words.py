@@ -1,7 +1,8 @@
 """Words: the summary of a report, made from its numbers and claiming no more than they show."""
 
+import json
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from analysis.scores import Study
 
 CONTROLS_TITLE = "Controls, checked by latency"
 """Controls are checked by metrics of their own, not by the one that ranks."""
+
+SAME_FIRST = (
+    "A rank interval of 1-1 beside others in the top set is no contradiction: the order is stable, but the "
+    "difference is not shown to exceed the margin after correction."
+)
 
 GOOD, BAD, OPEN, NOTE = "holds", "does not hold", "open", "note"
 
@@ -41,10 +47,28 @@ def metric_words(column: str) -> str:
     return METRICS[metric].words + (f" ({SLO_WORDS[slo]})" if slo else "")
 
 
-def margin_words(column: str) -> str:
-    """Return the practical margin in plain words: "0.02" for shares, "5%" for the rest."""
-    entry = METRICS[split_column(column)[0]]
-    return f"{entry.margin:g}" if entry.kind == "rate" else f"{entry.margin:.0%}"
+def margin_words(of: Study, column: str) -> str:
+    """Return the declared margin in plain words: "0.02" for shares, "5%" for the rest."""
+    margin = of.declared.margin(column)
+    return f"{margin:g}" if METRICS[split_column(column)[0]].kind == "rate" else f"{100 * margin:g}%"
+
+
+def parameter_words(params: str) -> str:
+    """Return a run's parameters (JSON, of the engine's and the cluster's policy) as "phi = 0.9, cluster k = 2"."""
+    try:
+        held = json.loads(params or "{}")
+    except ValueError:
+        return params
+    told = []
+    for part, inner in held.items() if isinstance(held, dict) else ():
+        named = inner.items() if isinstance(inner, dict) else [("", inner)]
+        before = "" if part == "engine" else f"{part} "
+        told += [f"{before}{name} = {_plain(value)}".replace("  ", " ") for name, value in named]
+    return ", ".join(told)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 def summary(of: Findings) -> tuple[Sentence, ...]:
@@ -183,7 +207,7 @@ def _winner(of: Findings) -> Sentence:
         f"By {words}, {best} has the best mean in {firsts[best]} of {len(keys)} cells where "
         "schedulers differ, and "
         f"in {counts[best]} it is not shown worse than the best by more than "
-        f"{margin_words(of.study.primary)}."
+        f"{margin_words(of.study, of.study.primary)}."
     )
     if others:
         text += (

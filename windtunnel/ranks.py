@@ -55,8 +55,7 @@ def show(found: "Findings", regions: tuple[str, ...] = ()) -> None:
     """Print findings as tables: first places, one ranking a source and region, the summary, controls."""
     from rich.markup import escape
 
-    from analysis.report import SAME_FIRST
-    from analysis.words import metric_words, summary
+    from analysis.words import SAME_FIRST, metric_words, summary
 
     console = _console()
     of = found.study
@@ -86,28 +85,39 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="The page to write; DIR/report.html if unsaid.")
     ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", help="Write figures (SVG, PDF), tables (CSV, LaTeX) and methods here too."),
+    ] = None,
     metric: Metric = "",
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about a sweep; it opens from disk without network.
 
-    Example: windtunnel report out/demo --out demo.html
+    Example: windtunnel report out/demo --out demo.html --figures figures
     """
     from analysis.controls import broken
+    from analysis.export import write_figures
     from analysis.findings import find
     from analysis.report import write_report
+    from analysis.statistics import statistics
 
     results_in = _results_folder(folder)
     found = find(results_in, metric)
-    path = write_report(results_in, out or folder / "report.html", findings=found)
+    stats = statistics(found)
+    path = write_report(results_in, out or folder / "report.html", findings=found, stats=stats)
+    files = write_figures(results_in, figures, found, stats) if figures else ()
     lost = [check.control for check in broken(found.checks)]
     if as_json:
         answer = {"report": str(path), "bytes": path.stat().st_size, "broken_controls": lost}
         answer["incomplete"] = found.study.incomplete or None
+        answer["figures"] = [str(file) for file in files]
         answer["failures"] = [run._asdict() for run in found.study.failures]
         typer.echo(json.dumps(answer))
         return
     typer.echo(f"Report: {path}")
+    if figures:
+        typer.echo(f"Figures, tables and methods: {len(files)} files in {figures}")
     _warn_of_missing(found.study.incomplete, _console())
     _warn_of_failures(found, _console())
     _warn_of_controls(found, _console())
@@ -229,7 +239,7 @@ def _ranking(found: "Findings", source: str, region: str) -> "Table":
     from rich.table import Table
 
     from analysis.findings import control_mean
-    from analysis.report import ceiling, interval, number
+    from analysis.numerals import ceiling, interval, number
     from analysis.words import untestable_words
 
     of = found.study

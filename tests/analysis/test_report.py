@@ -1,16 +1,23 @@
 """The report is one file, opens without network, holds every section, and warns where it must."""
 
+import json
 import re
 from html.parser import HTMLParser
 
 import pytest
 
+from analysis.contents import contents
 from analysis.findings import find
-from analysis.report import ceiling, interval, number, render, tau, write_report
+from analysis.numerals import ceiling, interval, number, tau
+from analysis.report import render, write_report
+from analysis.statistics import statistics
 from loadgen.result import InputError
 
 SMALL = {"sources": ("azure_surrogate", "burstgpt_surrogate"), "regions": (0.85, 1.1), "windows": 8}
-SECTIONS = ("summary", "ranks", "curves", "agreement", "first", "controls", "trust", "reproduce")
+SECTIONS = (
+    "summary", "ranks", "agreement", "reversals", "differences", "curves", "metrics", "cards", "precision",
+    "portable", "causes", "controls", "trust", "methods", "reproduce",
+)  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr", "circle", "rect", "path", "line", "polygon", "polyline"}
 
 
@@ -20,7 +27,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.loads, self.ids, self.links, self.tags, self.open = [], [], [], [], []
-        self.pictures = []
+        self.pictures, self.scripts = [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -33,8 +40,10 @@ class Page(HTMLParser):
             self.links.append(named["href"])
         elif "href" in named or "xlink:href" in named:
             self.loads.append(named.get("href") or named.get("xlink:href"))
-        if tag == "svg" and named.get("aria-hidden") != "true":
-            self.pictures.append(named.get("aria-label"))
+        if tag == "script":
+            self.scripts.append(named)
+        if tag == "div" and named.get("role") == "group" and "legend" not in named["class"]:
+            self.pictures.append(named["aria-label"])
         if "id" in named:
             self.ids.append(named["id"])
 
@@ -51,15 +60,26 @@ def found(usual):
 
 
 @pytest.fixture(scope="module")
-def text(found, usual):
-    return render(found, usual)
+def stats(found):
+    return statistics(found)
+
+
+@pytest.fixture(scope="module")
+def text(found, usual, stats):
+    return render(found, usual, stats)
+
+
+def without_scripts(text):
+    return re.sub(r"<script.*?</script>", "", text, flags=re.S)
 
 
 def test_page_needs_nothing_but_itself(text):
     page = Page(text)
     assert page.loads == []
-    assert not {"script", "link", "iframe", "img", "object", "embed"} & set(page.tags)
-    assert not re.search(r"https?://|@import|url\(", text)
+    assert not {"link", "iframe", "img", "object", "embed"} & set(page.tags)
+    assert page.scripts == [{"type": "application/json", "id": "specs"}, {"type": "module"}]
+    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(", without_scripts(text))
+    assert "default-src 'none'" in text
     assert page.open == []
 
 
@@ -67,23 +87,26 @@ def test_page_has_every_section_and_every_link_lands(text):
     page = Page(text)
     assert set(SECTIONS) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
-    assert {link.removeprefix("#") for link in page.links} == set(SECTIONS)
+    assert {link.removeprefix("#") for link in page.links} == set(SECTIONS) - {"summary"}
 
 
 def test_page_fits_phone_dark_mode_and_print(text):
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
     assert "@media (prefers-color-scheme: dark)" in text
     assert "@media print" in text
-    outside = re.sub(r'<div class="wide".*?</div>', "", text, flags=re.S)
+    outside = re.sub(r'<div class="wide".*?</div>', "", without_scripts(text), flags=re.S)
     assert "<table" not in outside, "a table outside a box that scrolls"
 
 
-def test_pictures_are_told_and_take_the_pages_colours(text):
+def test_pictures_are_told_and_take_the_pages_colours(text, found, stats):
     page = Page(text)
-    assert len(page.pictures) == 4  # a panel a source, the heat map, the gaps
+    held = contents(found, stats, ())
+    drawn = [one for listed in held.figures.values() for one in listed]
+    assert sorted(page.pictures) == sorted(one.told for one in drawn)
     assert all(page.pictures)
-    for svg in re.findall(r"<svg.*?</svg>", text, flags=re.S):
-        assert not re.search(r"#[0-9a-fA-F]{3,6}|rgb\(", svg)
+    charts = json.loads(re.search(r'id="specs">(.*?)</script>', text, re.S)[1])["charts"]
+    assert set(charts) == {one.name for one in drawn}
+    assert not re.search(r"#[0-9a-fA-F]{3,6}\b|rgb\(|\bblack\b", json.dumps(charts))
 
 
 def test_page_says_what_was_run_and_how_to_repeat_it(text):
@@ -109,7 +132,7 @@ def test_page_says_loudly_when_controls_came_out_wrongly(sweep, text):
 
 def test_names_are_escaped(found, usual):
     odd = found.study._replace(plan={"name": "<script>alert(1)</script>"})
-    assert "<script>" not in render(found._replace(study=odd), usual)
+    assert "<script>alert" not in render(found._replace(study=odd), usual)
 
 
 def test_same_results_same_bytes(usual, text, tmp_path):
@@ -151,6 +174,7 @@ def test_numbers_for_people():
 def test_an_untestable_top_set_is_marked(sweep):
     folder = sweep(sources=("azure_surrogate",), regions=(0.95,), windows=6)
     text = render(find(folder), folder)
-    assert "with 6 windows nothing can be shown worse; at least 7 are needed" in text
-    assert "<td>untestable</td>" in text
-    assert "● 1 " not in text
+    assert "ith 6 windows nothing can be shown worse; at least 7 are needed" in text
+    assert '<td class="left">untestable</td>' in text
+    assert "too few windows to show it worse than the best" in text
+    assert '"text":"1•"' not in text
