@@ -58,7 +58,7 @@ class Limits:
     open_requests: int = 65_536
     output_tokens: int = 131_072
     window_tokens: int = 4096  # a worker may be so far ahead of a slow client
-    client_bytes: int = 1 << 20  # written to a client and not taken yet
+    client_bytes: int = 256 << 10  # written to a client and not taken yet
     connections: int = 20_000
     attempts: int = 3
     streams_per_conversation: int = 20_000

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import msgspec
@@ -19,6 +19,13 @@ COMPLETION_TOKENS = 16
 """OpenAI's default of max_tokens for completions."""
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_MAX)]
+One = Annotated[int, msgspec.Meta(ge=1, le=1)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._:~@/+=-]{0,128}$")]
+Token = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
 class StreamOptions(msgspec.Struct):
     """What else a stream carries."""
 
@@ -29,23 +36,23 @@ class Body(msgspec.Struct):
     """Fields of both bodies that are honoured here; the others go on to the engine as they are."""
 
     model: str | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    min_tokens: int | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    min_tokens: Count | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: int | None = None
-    user: str | None = None
+    user: Name | None = None
     seed: int | None = None
     temperature: float | None = None
-    n: int | None = None
+    n: One | None = None
 
 
-class CompletionBody(Body):
+class CompletionBody(Body, kw_only=True):
     """Of /v1/completions."""
 
-    prompt: str | list[int | str | list[int]] = ""
+    prompt: Text | Annotated[list[Token | Text | list[Token]], msgspec.Meta(min_length=1)]
 
 
 class Message(msgspec.Struct):
@@ -55,10 +62,10 @@ class Message(msgspec.Struct):
     content: str | list[dict[str, Any]] | None = None
 
 
-class ChatBody(Body):
+class ChatBody(Body, kw_only=True):
     """Of /v1/chat/completions."""
 
-    messages: list[Message] = msgspec.field(default_factory=list)
+    messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
 
 
 HONOURED = {name for kind in (CompletionBody, ChatBody) for name in kind.__struct_fields__} - {"messages"}
@@ -80,8 +87,6 @@ def submission(raw: bytes, chat: bool, headers: Mapping[str, str], config: Confi
 ]:  # fmt: skip
     """A submission from one HTTP request, not yet checked; raises Refusal."""
     body, others = parse(raw, chat)
-    if body.n not in (None, 1):
-        raise Refusal("bad_request", "n: only 1 answer a request")
     asked = door.SubmitRequest(request_id=headers.get("x-request-id") or f"wt-{uuid4().hex}", want_text=True)
     asked.tier = tier_of(headers, body.priority, config)
     asked.chat = chat
@@ -104,8 +109,6 @@ def submission(raw: bytes, chat: bool, headers: Mapping[str, str], config: Confi
 def fill_prompt(prompt: wire.Prompt, body: CompletionBody | ChatBody) -> None:
     """Write a prompt, as ids if they were given."""
     if isinstance(body, ChatBody):
-        if not body.messages:
-            raise Refusal("bad_request", "messages: at least one")
         prompt.text = "".join(f"{turn.role}: {text_of(turn.content)}\n" for turn in body.messages)
         return
     given: Any = body.prompt
@@ -131,9 +134,6 @@ def fill_sampling(sampling: wire.Sampling, body: Body, chat: bool, config: Confi
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     if most is None:
         most = min(4096, config.limits.output_tokens) if chat else COMPLETION_TOKENS
-    for name, value in (("max_tokens", most), ("min_tokens", body.min_tokens or 0)):
-        if not 0 <= value <= INTEGER_MAX:
-            raise Refusal("bad_request", f"{name}: 0..{INTEGER_MAX}")
     sampling.max_tokens, sampling.min_tokens = most, body.min_tokens or 0
     sampling.ignore_eos = bool(body.ignore_eos)
     if body.temperature is not None:

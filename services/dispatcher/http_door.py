@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from services.dispatcher.admin import admin_routes, worker_rows
 from services.dispatcher.answer import Refused
 from services.dispatcher.bodies import submission
+from services.dispatcher.description import describe
 from services.dispatcher.intake import Client, Refusal
 from services.dispatcher.logs import log
 from services.dispatcher.reasons import REASONS, ending
@@ -22,6 +23,7 @@ from services.rpc.windtunnel.v1 import request_pb2 as wire
 if TYPE_CHECKING:
     from services.dispatcher.process import Parts
 
+CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -81,7 +83,7 @@ def application(parts: "Parts") -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def no_such_route(request: Request, error: HTTPException) -> Response:
-        code = "not_found" if error.status_code == 404 else "bad_request"
+        code = CODES.get(error.status_code, "bad_request")
         body = {"message": str(error.detail), "type": "invalid_request_error", "code": code, "param": None}
         headers = [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
         return json({"error": body}, error.status_code, headers)
@@ -163,6 +165,10 @@ def status_routes(app: FastAPI, parts: "Parts") -> None:
         parts.upkeep.gauges()
         text = await asyncio.to_thread(generate_latest, heart.metrics.registry)  # 28 ms a thousand series
         return Response(text, media_type=METRICS_TYPE)
+
+    @app.get("/openapi.json")
+    async def description() -> Response:
+        return json(describe(parts.version, len(parts.config.tiers), parts.config.limits.output_tokens))
 
     @app.get("/version")
     async def version() -> Response:

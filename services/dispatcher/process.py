@@ -130,13 +130,14 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-def bound(address: str, where: str) -> socket.socket:
-    """A listening socket at host:port; raises InputError."""
+def bound(address: str, where: str, client_bytes: int) -> socket.socket:
+    """A listening socket at host:port whose connections buffer so much for a slow client; raises InputError."""
     host, _, port = address.rpartition(":")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         door = socket.socket(family, socket.SOCK_STREAM)
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, client_bytes)  # accepted ones inherit it
         door.bind((host.strip("[]") or "127.0.0.1", int(port)))
         door.listen(2048)
     except (OSError, ValueError, OverflowError) as error:
@@ -244,7 +245,7 @@ async def running(config: Config | None = None) -> AsyncIterator[Parts]:
             f"the store can't be opened: {error}", where=parts.journal.backend.name, fix=fix
         ) from None
     take_over(parts.heart, parts.links, recovered)
-    door = bound(parts.config.listen.http, "listen.http")
+    door = bound(parts.config.listen.http, "listen.http", parts.config.limits.client_bytes)
     host = parts.config.listen.http.rpartition(":")[0]
     parts.http = f"{host}:{door.getsockname()[1]}"
     server, healthy = await grpc_server(parts)

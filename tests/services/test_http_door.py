@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
 
 import httpx
@@ -233,10 +234,13 @@ async def test_no_engine_and_draining_are_503():
 
 async def test_a_slow_client_stalls_only_itself():
     """One reads nothing of a long stream: its worker is held back at the window, its neighbours are not."""
-    config = changed(QUICK, limits={"window_tokens": 256})
+    config = changed(QUICK, limits={"window_tokens": 256, "client_bytes": 8192})
     async with running(config) as parts, fleet(parts.grpc, "w0", pace=50), web(parts) as client:
         host, port = parts.http.split(":")
-        _, writer = await asyncio.open_connection(host, int(port), limit=1)
+        line = socket.socket()
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        line.connect((host, int(port)))
+        _, writer = await asyncio.open_connection(sock=line, limit=1)
         raw = json.dumps(body(100_000, stream=True)).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
         writer.write(head + raw)
