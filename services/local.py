@@ -87,6 +87,8 @@ class Wish:
     http: str = "127.0.0.1:0"
     grpc: str = "127.0.0.1:0"
     chaos: bool = False
+    queue_max: int = EVERYTHING
+    patience_s: float = PATIENCE_S
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
@@ -155,6 +157,7 @@ def begin(folder: Path, name: str, module: list[str], note: Callable[[Running], 
             env=environment(),
             cwd=folder,
         )
+    process.returncode = 0  # it outlives this command, and nobody is to be warned of that
     one = Running(name, process.pid, began_of(process.pid))
     note(one)
     return one
@@ -314,12 +317,13 @@ def dispatcher_toml(wish: Wish, state: State) -> str:
         "[listen]", f"http = {json.dumps(wish.http)}", f"grpc = {json.dumps(wish.grpc)}",
         "[scheduling]", f"scheduler = {json.dumps(wish.paced)}",
         f"report_period_s = {max(0.02, 0.1 / wish.speed):.6g}",
-        "[timeouts]", f"queue_s = {PATIENCE_S}", f"first_token_s = {PATIENCE_S}", f"drain_s = {STOP_S / 2.0}",
+        "[timeouts]", f"queue_s = {wish.patience_s}", f"first_token_s = {wish.patience_s}",
+        f"between_tokens_s = {min(wish.patience_s, 600.0)}", f"drain_s = {STOP_S / 2.0}",
         "[store]", f"url = {json.dumps(store)}",
         "[keys]", f"admin = {json.dumps(state.admin_key)}", f"worker = {json.dumps(state.worker_key)}",
     ]  # fmt: skip
     for tier in wish.plan.tiers:
-        lines += ["[[tiers]]", f"name = {json.dumps(tier.name)}", f"queue_max = {EVERYTHING}"]
+        lines += ["[[tiers]]", f"name = {json.dumps(tier.name)}", f"queue_max = {wish.queue_max}"]
         lines += [f"weight = {tier.weight!r}"]
         for name in ("ttft_s", "tpot_s", "e2e_s"):
             value = getattr(tier, name)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.bench_live import live
+
 if TYPE_CHECKING:
     from loadgen.demand import Demand
     from schedulers.policy import Scheduler
@@ -20,6 +22,9 @@ SCHEDULERS = ["fcfs-chunked", "fcfs-prefill", "sjf-pred", "edf", "sarathi"]
 OVERLOAD = 1.4
 REFERENCE, DOOR, DOOR_REQUESTS = "fcfs-chunked", "least-slack", 1_000
 MODES = {"interpreted": "interpreter", "stepped": "compiled, stepped", "jumped": "compiled, jumped"}
+
+
+app.command("live")(live)
 
 
 @app.callback()

@@ -29,6 +29,7 @@ PARTS = {
     "down": ("windtunnel.up:down", "Stop them."),
     "status": ("windtunnel.up:status", "Show which of them run."),
     "replay": ("windtunnel.replay:replay", "Replay windows against live services, open loop."),
+    "chaos": ("windtunnel.chaos:chaos", "Break live processes under load, and count what gets lost."),
     "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }

@@ -44,7 +44,11 @@ class HttpSender:
             connector=connector, timeout=timeout, read_bufsize=READ_BYTES, headers=self.headers
         )
         if not self.model:
-            self.model = await self._first_model()
+            try:
+                self.model = await self._first_model()
+            except BaseException:
+                await self.session.close()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -224,6 +224,7 @@ class Moves(WorkerPeerServicer):
         ):
             self.worker.engine.release(number)
             self._tell(order.migration, number, failed=Failed(why="it never arrived whole"))
+        self.worker.sequence = max(self.worker.sequence, commit.sequence)
 
     def _adopt(self, coming: Incoming, next_index: int, credit_to: int) -> bool:
         """Go on with a request that has arrived; False if it can't."""
