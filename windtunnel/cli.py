@@ -23,6 +23,7 @@ PARTS = {
     "study": ("windtunnel.study:app", "Run a whole study: windows, capacity, runs, statistics, report."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
     "attribute": ("windtunnel.attribute:attribute", "Say which axis of the traffic moves an order."),
+    "hunt": ("windtunnel.hunt:hunt", "Look for the mildest change of workload that turns an order."),
     "report": ("windtunnel.ranks:report", "Write one self-contained HTML page about a sweep."),
     "results": ("windtunnel.ranks:results_app", "Verify result tables."),
     "up": ("windtunnel.up:up", "Start a dispatcher and simulated workers on this machine."),

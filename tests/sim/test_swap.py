@@ -195,3 +195,12 @@ def test_with_tenants_both_ends_are_still_the_sources(plan, sides, tmp_path):
 def test_bad_sides_are_refused(plan, windows, sources, count, what):
     with pytest.raises(InputError, match=what):
         pick_sides(plan, read_manifest(windows), sources, count)
+
+
+def test_lengths_of_the_other_keep_the_bases_tightness(plan, sides, tmp_path):
+    swap = lay_out(plan, sides, tmp_path, TIGHTNESS)
+    ratio = swap.idle[1].ttft / swap.idle[0].ttft
+    assert ratio != pytest.approx(1.0, abs=0.05)
+    for taken, factor in ((frozenset({"lengths"}), ratio), (frozenset({"slo"}), 1 / ratio)):
+        tiers = swap.plans[swap.cells[taken].folder].tiers
+        assert [tier.ttft_s for tier in tiers] == pytest.approx([0.5 * factor, 2.0 * factor])
