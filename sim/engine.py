@@ -3,7 +3,7 @@
 from math import inf, isnan
 
 from loadgen.result import FINISHED, REJECTED
-from schedulers.cost import owed_tokens, step_s
+from schedulers.cost import blocks_for, owed_tokens, step_s
 from schedulers.view import ARRIVAL, FINISH, FIRST_TOKEN, REJECT, STEP, TOKEN
 from sim.admission import scan_queue
 from sim.gaps import bin_of
@@ -62,18 +62,30 @@ def arrive(rig: Rig, engine: int, request: int, now_s: float) -> None:
     plant.tally[engine, QUEUE_PEAK] = max(plant.tally[engine, QUEUE_PEAK], view.engines.waiting[engine])
 
 
-def sort_batch(rig: Rig, engine: int, now_s: float) -> None:
-    """Bring the running batch into the order in which the policy serves it."""
+def rank_batch(rig: Rig, engine: int, budget: int, now_s: float) -> None:
+    """Read the order in which the policy serves the running batch, and bring the batch into it.
+
+    While tokens and blocks reach everybody who isn't held, whoever comes first gets the same: the batch is
+    then left as it is.
+    """
     view, plant = rig.known, rig.plant
     if rig.rules.serve == 0:
         return  # kept in order of arrival from the start
-    row, count = view.running[engine], view.engines.running[engine]
+    table, fleet = view.requests, view.engines
+    row, count = view.running[engine], fleet.running[engine]
     rig.hooks.serve(view, row, count, now_s, plant.keys)
+    wanted, served = 0, 0
     for place in range(count):
-        plant.serve_key[row[place]] = plant.keys[place]
-        if isnan(plant.keys[place]):
-            fail(rig, NOT_A_NUMBER, SERVE, row[place], engine)
-    sort(view.requests, plant.serve_key, row, count, plant.spare)
+        request, key = row[place], plant.keys[place]
+        plant.serve_key[request] = key
+        if key < inf:
+            wanted += max(1, table.prefill_tokens[request] - table.computed_tokens[request])
+            served += 1
+        elif isnan(key):
+            fail(rig, NOT_A_NUMBER, SERVE, request, engine)
+    blocks = blocks_for(view, engine, wanted) + served  # no fewer than any split of the tokens takes
+    if wanted > budget or blocks > fleet.blocks_free[engine] or rig.rules.late_key < inf:
+        sort(table, plant.serve_key, row, count, plant.spare)
 
 
 def read_budget(rig: Rig, engine: int, now_s: float) -> int:
@@ -99,8 +111,9 @@ def serve_batch(rig: Rig, engine: int, budget: int, late: bool, now_s: float) ->
     while place < view.engines.running[engine] and budget > 0 and plant.error[0] == FINE:
         request = row[place]
         key = plant.serve_key[request]
-        if key == inf or (not late and key >= rules.late_key):
-            break
+        if key == inf or (not late and key >= rules.late_key):  # held, or not yet; the row may be unsorted
+            place += 1
+            continue
         owed = owed_tokens(view, request)
         chunk = min(owed, budget) if owed > 0 else 1
         if plant.chunk[request] > 0 or (rules.chunked == 0 and 0 < owed > chunk):
@@ -134,7 +147,7 @@ def form(rig: Rig, engine: int, now_s: float) -> bool:
     plant.flight[engine, :] = 0.0
     plant.flight[engine, LEAST], plant.flight[engine, SLACK] = inf, inf
     budget = read_budget(rig, engine, now_s)
-    sort_batch(rig, engine, now_s)
+    rank_batch(rig, engine, budget, now_s)
     budget = serve_batch(rig, engine, budget, False, now_s)
     if plant.flight[engine, EVICTED] == 0 and rig.known.engines.waiting[engine] > 0:
         budget = scan_queue(rig, engine, budget, now_s)

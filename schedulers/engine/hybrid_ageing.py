@@ -36,34 +36,32 @@ def due_s(view: View, request: int) -> float:
     return end_due_s(view, request)
 
 
-def latest_start_s(view: View, request: int) -> float:
-    """Return the moment from which the deadline can't be met: dF - Pre(P)."""
-    owed = float(owed_tokens(view, request))
-    return due_s(view, request) - prefill_s(view, int(view.requests.engine[request]), owed)
+def owed_s(view: View, request: int) -> float:
+    """Return Pre(P), the seconds that the owed prompt takes."""
+    return prefill_s(view, int(view.requests.engine[request]), float(owed_tokens(view, request)))
 
 
-def relegated(view: View, request: int, now_s: float) -> bool:
-    """Tell whether a request can't make its deadline, or didn't.
+def relegated(view: View, request: int, now_s: float, start_s: float) -> bool:
+    """Tell whether a request can't make its deadline, starting after ``start_s`` = dF - Pre(P), or didn't.
 
     Read from the clock and the owed prompt each time, so that a request comes back if after a chunk it can make
     it again. Once the first token is out, its own moment says whether it was late.
     """
     if timely(view, request) and view.requests.generated_tokens[request] > 0:
         return bool(view.requests.first_token_s[request] > due_s(view, request))
-    return bool(now_s > latest_start_s(view, request))
+    return bool(now_s > start_s)
 
 
 def order(view: View, request: int, now_s: float) -> float:
     """Return dF + alpha * W; those without a deadline after them; then the relegated, larger weight first."""
-    table, engine, deadline_s = view.requests, int(view.requests.engine[request]), due_s(view, request)
+    table, deadline_s = view.requests, due_s(view, request)
     if deadline_s == inf:
         return ranked(1.0, float(table.arrival_s[request]))
-    if timely(view, request):
-        work_s = prefill_s(view, engine, float(owed_tokens(view, request)))
-    else:
-        work_s = remaining_s(view, request, engine)
+    prompt_s = work_s = owed_s(view, request)
+    if not timely(view, request):
+        work_s = remaining_s(view, request, int(table.engine[request]))
     rank, tier = 0.0, table.tier[request]
-    if relegated(view, request, now_s):
+    if relegated(view, request, now_s, deadline_s - prompt_s):
         rank = 2.0
         for other in range(len(view.tiers.weight)):
             if view.tiers.weight[other] > view.tiers.weight[tier]:
@@ -99,7 +97,7 @@ def budget(view: View, engine: int, now_s: float) -> float:
         if owed_tokens(view, request) == 0:
             decodes += 1.0
             kv += table.computed_tokens[request] + 1.0
-            if not relegated(view, request, now_s):
+            if not relegated(view, request, now_s, due_s(view, request)):
                 room_s = min(room_s, token_due_s(view, request) - now_s)
     if room_s == inf:
         return limit
@@ -121,7 +119,7 @@ def wake(view: View, engine: int, now_s: float) -> float:
     for place in range(view.engines.waiting[engine]):
         request = int(view.waiting[engine, place])
         late = timely(view, request) and view.requests.generated_tokens[request] > 0
-        start_s = latest_start_s(view, request)
+        start_s = due_s(view, request) - owed_s(view, request)
         if not late and now_s <= start_s < moment_s:
             moment_s = start_s
     return float(moment_s)

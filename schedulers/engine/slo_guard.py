@@ -63,18 +63,21 @@ def count_slots(view: View, engine: int, own_s: float) -> None:
 
 def budget(view: View, engine: int, now_s: float) -> float:
     """Once a step give each decode its credit and begin the sums anew; the budget is the engine's."""
-    fleet, memo = view.engines, view.engines.memo[engine]
-    memo[BATCH], memo[AHEAD], memo[MOMENT], memo[MIXED] = -1.0, 0.0, inf, 0.0
-    sum_up(view, engine)
+    fleet, memo, credit = view.engines, view.engines.memo[engine], view.requests.memo
+    tightest_s, ahead, mixed, row = inf, 0.0, 0.0, view.running[engine]
     for place in range(fleet.running[engine]):
-        request = int(view.running[engine, place])
+        tightest_s = min(tightest_s, pace_s(view, row[place]))
+    for place in range(fleet.running[engine]):
+        request = row[place]
         owed = owed_tokens(view, request)
-        memo[AHEAD] += owed
-        if owed == 0:
-            part = share(pace_s(view, request), memo[TIGHTEST])
-            view.requests.memo[request, CREDIT] += part
-            if part < 1.0:
-                memo[MIXED] = 1.0
+        if owed > 0:
+            ahead += owed
+            continue
+        part = share(pace_s(view, request), tightest_s)
+        credit[request, CREDIT] += part
+        if part < 1.0:
+            mixed = 1.0
+    memo[BATCH], memo[AHEAD], memo[MOMENT], memo[MIXED] = -1.0, ahead, inf, mixed
     return float(fleet.budget_max[engine])
 
 

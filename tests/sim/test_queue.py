@@ -38,6 +38,24 @@ def test_sort_and_insert_keep_the_order(keys, random):
     assert grown.tolist() == row.tolist()
 
 
+@given(st.lists(SMALL, min_size=1, max_size=6), st.integers(0, 3))
+def test_stretches_that_are_in_order_are_merged(stretches, strays):
+    """As after a tenant's turn or a lifted level: a few stretches in order, and some requests out of place."""
+    key = np.array([value for stretch in stretches for value in stretch], float)
+    table, count = table_of(np.arange(len(key)) % 3), len(key)
+    ends = np.cumsum([len(stretch) for stretch in stretches])
+    row = [
+        r
+        for end, s in zip(ends, stretches, strict=True)
+        for r in expected(table, key, range(end - len(s), end))
+    ]
+    for stray in range(strays):
+        row.insert(stray, row.pop(count * (stray + 1) // 4))
+    told = np.array(row)
+    sort(table, key, told, count, np.zeros(count, np.int64))
+    assert told.tolist() == expected(table, key, row)
+
+
 @given(SMALL)
 def test_remove_and_find(keys):
     row = np.arange(len(keys))
