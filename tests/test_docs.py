@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from schedulers.load import shipped_names
 from windtunnel import schedulers
 from windtunnel.cli import app
-from windtunnel.policies import page, table
+from windtunnel.policies import FIDELITY, fidelity, page, shipped, table
 
 
 def run(*args):
@@ -27,6 +27,17 @@ def test_the_page_has_a_section_a_policy_and_no_dead_link():
     anchors = {re.sub(r"[^a-z0-9_-]", "", heading.lower()) for heading in headings}
     assert len(anchors) == len(headings), "two sections have one anchor"
     assert set(re.findall(r"\]\(#(.*?)\)", text)) == anchors
+
+
+def test_every_ranked_policy_says_how_near_it_is_to_its_source():
+    ours = {policy["name"] for policy in shipped() if policy["set"] in ("canon", "second", "cluster")}
+    assert set(fidelity()) == ours, "say it in schedulers/fidelity.toml"
+    text = page()
+    for name, said in fidelity().items():
+        assert tuple(said) == FIDELITY, name
+        assert said["faithful"], name
+        assert said["choice"], name
+        assert f"| {said['faithful']} | {said['choice']} | {said['unverified'] or 'nothing'} |" in text
 
 
 def test_pages_are_written_where_they_differ_and_only_there(tmp_path, monkeypatch):

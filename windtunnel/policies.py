@@ -1,6 +1,9 @@
 """What each policy declares, as plain values, and the pages of Markdown that are generated from it."""
 
 import inspect
+import tomllib
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +24,11 @@ SETS = {
 }
 """Each set of policies and what is in it."""
 
+FIDELITY = ("faithful", "choice", "unverified")
+"""What is said of a policy's nearness to its source: what it keeps, what is our choice, what nobody checked."""
+
+FIDELITY_FILE = Path(__file__).resolve().parent.parent / "schedulers" / "fidelity.toml"
+
 PAGE_OPENING = """\
 # The schedulers that ship
 
@@ -29,6 +37,13 @@ a policy of your own, and what each hook is asked: `schedulers/README.md`. A wor
 timeline: `windtunnel schedulers show NAME`. Name a scheduler as `ENGINE[:k=v,k=v][+CLUSTER[:k=v]]`, for instance
 `sarathi:phi=0.8+least-requests`.
 """
+
+
+@cache
+def fidelity() -> dict[str, dict[str, str]]:
+    """Return, by policy, what is faithful to its source, what is our choice and what is unverified."""
+    with FIDELITY_FILE.open("rb") as file:
+        return tomllib.load(file)
 
 
 def shipped() -> list[dict[str, Any]]:
@@ -73,6 +88,7 @@ def facts(found: "Found") -> dict[str, Any]:
         "oracle": policy.oracle,
         "version": policy.version,
         "source": policy.source,
+        "fidelity": fidelity().get(policy.name, {}) if set_of(found, layer) != "own" else {},
         "file": str(found.module.__file__),
     }
 
@@ -130,9 +146,28 @@ def page() -> str:
             cells = (link, policy["idea"], ", ".join(policy["reads"]), policy["source"])
             lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines) + "\n")
+    parts.append(nearness(policies))
     parts.append("## Each policy\n")
     parts += [section(policy) for policy in policies]
     return "\n".join(parts)
+
+
+def nearness(policies: list[dict[str, Any]]) -> str:
+    """Return the table in Markdown of what each policy keeps of its source, as schedulers/fidelity.toml says."""
+    lines = [
+        "## How near each policy is to its source\n",
+        "The as-published set keeps a study's defects on purpose: each is a parameter of its policy, below.\n",
+        "| policy | faithful | our choice | unverified |",
+        "|---|---|---|---|",
+    ]
+    for policy in policies:
+        if said := policy["fidelity"]:
+            cells = (
+                f"[`{policy['name']}`](#{anchor(policy['name'])})",
+                *(said[key] or "nothing" for key in FIDELITY),
+            )
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def anchor(name: str) -> str:

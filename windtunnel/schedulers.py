@@ -215,6 +215,8 @@ def _print_policy(told: dict[str, Any]) -> None:
         typer.echo("  no hook of its own: the defaults of the engine and the dispatcher")
     typer.echo(f"\nneeds    {', '.join(told['reads']) or 'none'}")
     typer.echo(f"source   {told['source'] or 'our own'}\nfile     {told['file']}")
+    for key, words in told["fidelity"].items():
+        typer.echo(f"{key:10} {words or 'nothing'}")
     typer.echo(f"params   {'' if told['params'] else 'none'}".rstrip())
     for param in told["params"]:
         text = f"{param['value']}, from {param['low']} to {param['high']} {param['unit']}: {param['meaning']}"
