@@ -1,4 +1,4 @@
-"""A crew of worker processes that survives the death of a worker, of the parent, and Ctrl-C.
+"""A crew of worker processes that survives the death of a worker, of the parent, Ctrl-C and SIGTERM.
 
 A worker is told one task at a time and may talk back while it works. Between two pieces of work it asks
 ``stopped()``: true once the parent wants to end or is gone, and then it saves what it has and returns. A task
@@ -172,9 +172,10 @@ def recruit() -> Member:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=worker, args=(theirs,), daemon=True)
-    # The child inherits the mask, so that Ctrl-C does not end it; the parent answers its own right after.
+    # The child inherits the mask: Ctrl-C and a SIGTERM to the whole group are the parent's to answer, which it
+    # does right after. A worker ends when it is told, or when the parent's end of its pipe is closed.
     resource_tracker.ensure_running()  # starting it later would lift the mask
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         process.start()
     finally:
@@ -202,7 +203,7 @@ def drain(member: Member, deadline_s: float) -> None:
 
 
 def worker(link: Connection) -> None:
-    """Do tasks until told to end or until the parent is gone; Ctrl-C is the parent's to answer."""
+    """Do tasks until told to end or until the parent is gone; Ctrl-C and SIGTERM are the parent's to answer."""
 
     def tell(message: Any) -> None:
         with suppress(OSError):  # the parent is gone: `stopped` says so, and what is done gets saved

@@ -102,6 +102,47 @@ def test_an_interrupted_parent_lets_workers_save(tmp_path):
     assert "saved-0" in {path.name for path in tmp_path.iterdir()}
 
 
+GROUP = """
+import os, signal, sys
+from sim.crew import Crew
+from tests.sim.test_crew import save_when_stopped
+
+class Stop(Exception):
+    pass
+
+def stop(*_):
+    raise Stop
+
+told = []
+
+def hear(number):  # each worker is at work: then the whole group is told to end
+    told.append(number)
+    if len(told) == 2:
+        os.killpg(0, signal.SIGTERM)
+
+if __name__ == "__main__":
+    os.setpgrp()
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        with Crew(2) as crew:
+            crew.run(save_when_stopped, [(sys.argv[1], 0), (sys.argv[1], 1)], hear)
+    except Stop:
+        print("stopped")
+"""
+
+
+def test_workers_save_when_the_whole_group_is_terminated(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(GROUP)
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, cwd=root, check=False,
+        timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
+    assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
+
+
 PARENT = """
 import sys
 from sim.crew import Crew

@@ -79,6 +79,7 @@ def to_the_parent(running, number: int) -> None:
     [
         pytest.param(to_all, signal.SIGINT, 130, id="ctrl-c"),
         pytest.param(to_the_parent, signal.SIGTERM, 143, id="terminated", marks=pytest.mark.slow),
+        pytest.param(to_all, signal.SIGTERM, 143, id="group terminated", marks=pytest.mark.slow),
     ],
 )
 def test_a_stop_keeps_what_is_done_and_the_same_command_goes_on(
