@@ -93,6 +93,33 @@ def facts(found: "Found") -> dict[str, Any]:
     }
 
 
+def first_budget(found: "Found", plan: str) -> dict[str, Any] | None:
+    """Return the tokens that a policy lets the first step of an engine carry, on a plan's fleet under its tiers.
+
+    For sarathi that is the budget B* that it derives from the tightest pace. None for a policy that leaves the
+    budget to the engine. Raises InputError for a plan that can't be read.
+    """
+    from loadgen.plan import read_plan
+    from schedulers.policy import EnginePolicy
+    from sim.calibrate import setup_of
+    from sim.checks import around, ask
+    from sim.engine import read_budget
+    from sim.run import build
+
+    if not isinstance(found.policy, EnginePolicy) or found.policy.budget is None:
+        return None
+    known = read_plan(plan)
+    setup = setup_of(known)
+    rig = build(ask([0.0], [1], [1]), around(found.policy, found.values), setup, jump=True, audit=False)
+    return {
+        "plan": known.name,
+        "profile": known.fleet.profile,
+        "limit_tokens": int(rig.known.engines.budget_max[0]),
+        "tightest_tpot_s": plain(float(setup.tiers.tpot_s.min())),
+        "tokens": read_budget(rig, 0, 0.0),
+    }
+
+
 def set_of(found: "Found", layer: str) -> str:
     """Return the set that a policy belongs to; a file of the user's own is "own"."""
     home = found.module.__name__.rpartition(".")[0]

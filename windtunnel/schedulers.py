@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from schedulers.errors import InputError
-from windtunnel.policies import SETS, facts, page, shipped, table
+from windtunnel.policies import SETS, facts, first_budget, page, shipped, table
 
 if TYPE_CHECKING:
     from schedulers.load import Found
@@ -53,6 +53,9 @@ def list_policies(
 @app.command(epilog="Example: windtunnel schedulers show sarathi:phi=0.8")
 def show(
     name: Annotated[str, typer.Argument(help="A policy: NAME, PATH.py:POLICY or package.module:POLICY.")],
+    plan: Annotated[
+        str, typer.Option(help="Plan on whose fleet and tiers a policy's own token budget is told.")
+    ] = "canon",
     as_json: AsJson = False,
 ) -> None:
     """Show one policy: its idea, its rule in words, its parameters, and six requests under it as a timeline."""
@@ -61,12 +64,18 @@ def show(
 
     found = find(name)
     told = facts(found)
+    budget = first_budget(found, plan)
     timeline, engines = story(found)
     if as_json:
         example = {"edges_s": timeline.edges_s, "rows": timeline.rows, "requests": timeline.facts}
-        typer.echo(json.dumps({**told, "example": example}, allow_nan=False))
+        typer.echo(json.dumps({**told, "first_budget": budget, "example": example}, allow_nan=False))
         return
     _print_policy(told)
+    if budget:
+        where = f"plan {budget['plan']} ({budget['profile']}, tightest pace {budget['tightest_tpot_s']} s a token)"
+        typer.echo(
+            f"budget   {budget['tokens']} of {budget['limit_tokens']} tokens a step, when idle, on {where}"
+        )
     over = "one small engine" if engines == 1 else f"{engines} small engines of fcfs-chunked"
     alike = " (C begins with 64 tokens of A's prompt, E with 48 of B's)" if "prefix" in told["reads"] else ""
     typer.echo(f"\nSix requests on {over}, step by step{alike}:\n")

@@ -188,3 +188,27 @@ def test_unknown_policies_exit_2(args):
 def test_help_has_an_example():
     for command in ("list", "show", "new", "check", "pages"):
         assert "Example: windtunnel schedulers" in run(command, "--help").stdout
+
+
+def test_show_tells_the_budget_that_a_plan_makes_sarathi_choose(tmp_path):
+    """B*: the largest multiple of 64 whose step, 128 decodes over half the memory in it, keeps 0.9 of the pace."""
+    from schedulers.cost import step_s
+    from sim import profile
+
+    path = tmp_path / "plan.toml"
+    tier = '[[tiers]]\nname = "a"\nttft_s = 1.0\ntpot_s = {}\nshare = 1.0\n'
+    fleet = '[fleet]\nprofile = "llama-3.1-8b/a100-80g"\nsequences_max = 256\nbudget_max = 2048\n'
+    path.write_text(f'name = "paced"\nschedulers = ["fcfs-chunked"]\n{fleet}{tier.format(0.1)}')
+    told = json.loads(run("show", "sarathi", "--plan", str(path), "--json").stdout)["first_budget"]
+    known, tokens = profile.load("llama-3.1-8b/a100-80g"), told["tokens"]
+
+    def span_s(size):
+        prefill = size - 128.0
+        return step_s(known.costs, prefill, prefill * prefill / 2.0, 128.0, known.blocks(16) * 16 / 2.0)
+
+    assert (told["plan"], told["limit_tokens"], told["tightest_tpot_s"]) == ("paced", 2048, 0.1)
+    assert tokens % 64 == 0
+    assert 256 < tokens < 2048
+    assert span_s(tokens) <= 0.09 < span_s(tokens + 64)
+    assert f"budget   {tokens} of 2048 tokens a step" in run("show", "sarathi", "--plan", str(path)).stdout
+    assert json.loads(run("show", "edf", "--json").stdout)["first_budget"] is None
