@@ -52,6 +52,7 @@ _LATENCIES = {
     "ttft": ("s", "time to first token"),
     "tpot": ("s", "time per output token"),
     "e2e": ("s", "end-to-end latency"),
+    "normalised": ("s", "end-to-end latency per output token"),
     "slowdown_e2e": ("x", "end-to-end slowdown against an idle engine"),
     "slowdown_ttft": ("x", "first-token slowdown against an idle engine"),
     "itl": ("s", "gap between tokens"),
@@ -70,6 +71,14 @@ METRICS: dict[str, Metric] = {
     "goodput": Metric("1/s", True, "throughput", 0.05, "requests a second that met every target", True),
     "jain": Metric("index", True, "rate", 0.02, "evenness of attainment over groups (Jain)", True),
     "worst_group": Metric("share", True, "rate", 0.02, "attainment of the worst group", True),
+    "jain_slowdown": Metric("index", True, "rate", 0.02, "evenness of mean slowdown over groups (Jain)"),
+    "slowdown_spread": Metric("x", False, "latency", 0.05, "greatest end-to-end slowdown over the median"),
+    "engine_s_per_attained": Metric(
+        "s", False, "throughput", 0.05, "engine-seconds for each request that met every target", True
+    ),
+    "wasted_tokens_share": Metric(
+        "share", False, "rate", 0.02, "share of delivered tokens whose request missed a target", True
+    ),
     "throughput_tokens_per_s": Metric("1/s", True, "throughput", 0.05, "tokens delivered a second"),
     "rejected_share": Metric("share", False, "rate", 0.02, "share of arrivals turned away"),
     "finished_share": Metric("share", True, "rate", 0.02, "share of arrivals that finished"),
@@ -166,6 +175,12 @@ def summarise(
         )
         row[f"goodput_{slo}"] = float(met.sum() / span_s) if span_s > 0 else None
         row[f"jain_{slo}"], row[f"worst_group_{slo}"] = _fairness(met, groups, names)
+        row[f"engine_s_per_attained_{slo}"] = _cost(facts, totals, span_s, int(met.sum()))
+        tokens = int(inside.output_tokens.sum())
+        row[f"wasted_tokens_share_{slo}"] = (
+            float(inside.output_tokens[~met].sum() / tokens) if tokens > 0 else None
+        )
+    row["jain_slowdown"], row["slowdown_spread"] = _slowdowns(latency["slowdown_e2e"], done, groups, names)
     sketched = {base: name for name, base in SKETCHES.items()}
     sketches: dict[str, list[float] | None] = {}
     for base, values in latency.items():
@@ -220,6 +235,7 @@ def _latencies(facts: Facts) -> dict[str, Floats]:
             "ttft": ttft,
             "tpot": tpot,
             "e2e": e2e,
+            "normalised": np.where(facts.output_tokens > 0, e2e / np.maximum(1, facts.output_tokens), np.nan),
             "slowdown_e2e": e2e / facts.idle_e2e_s,
             "slowdown_ttft": ttft / facts.idle_ttft_s,
             "longest_gap": facts.longest_gap_s,
@@ -272,6 +288,41 @@ def _fairness(
     counts = np.bincount(groups[inside])
     shares = np.bincount(groups[inside], weights=met[inside].astype(np.float64)) / counts
     return jain(shares), (None if name == "session" else float(shares.min()))
+
+
+def _slowdowns(
+    slowdown: Floats, done: Flags, groups: npt.NDArray[np.int64], name: str | None
+) -> tuple[float | None, float | None]:
+    """Return (Jain index over groups' mean slowdown, the greatest slowdown over the median) of who finished.
+
+    A group of which nobody finished has no mean slowdown, and leaves the index undefined.
+    """
+    known = done & np.isfinite(slowdown)
+    if not known.any():
+        return None, None
+    median = float(np.median(slowdown[known]))
+    spread = float(slowdown[known].max() / median) if median > 0 else None
+    if name is None:
+        return None, spread
+    size = int(groups.max()) + 1
+    inside = known & (groups >= 0)
+    counts = np.bincount(groups[inside], minlength=size)
+    if not counts.all():
+        return None, spread
+    return jain(np.bincount(groups[inside], weights=slowdown[inside], minlength=size) / counts), spread
+
+
+def _cost(facts: Facts, totals: Totals, span_s: float, met: int) -> float | None:
+    """Return engine-seconds of the scored interval for each of its requests that met every target.
+
+    Engines as they stood on average from the first arrival to the end: a long drain of one stuck request
+    costs nobody's score.
+    """
+    ends = facts.finished_s[~np.isnan(facts.finished_s)]
+    length_s = float(max(ends.max(initial=0.0), facts.arrival_s[-1]) - facts.arrival_s[0])
+    if not met or length_s <= 0 or span_s <= 0:
+        return None
+    return totals.engine_s / length_s * span_s / met
 
 
 def _quantiles(

@@ -191,3 +191,30 @@ def test_names_are_read_alike_and_unknown_ones_refused():
 def test_an_empty_score_is_refused():
     with pytest.raises(InputError, match="no arrivals to score"):
         summarise(facts([0.1], [0.2], [2], [0]), totals(), (1, 1), TIERS, ["tier"])
+
+
+def test_cost_is_engine_seconds_of_the_scored_interval():
+    """Two engines for 8 s, of which 4 arrivals a second apart span 4 s; two met their targets."""
+    some = facts([0.8, 0.8, 2.0, NAN], [1.0, 1.0, 5.0, NAN], [3, 3, 3, 0], [0, 0, 0, 0])
+    some = some._replace(finished_s=np.array([1.0, 2.0, 8.0, NAN]))
+    row = summarise(some, totals()._replace(engine_s=16.0), (0, 4), TIERS, ["tier"])
+    assert row["attainment_tier"] == 2 / 4
+    assert row["engine_s_per_attained_tier"] == pytest.approx(2 * 4 / 2)
+    assert row["wasted_tokens_share_tier"] == pytest.approx(3 / 9)
+    none = summarise(some, totals(), (2, 4), TIERS, ["tier"])
+    assert none["engine_s_per_attained_tier"] is None
+    assert none["wasted_tokens_share_tier"] == 1.0
+
+
+def test_slowdowns_by_hand():
+    """Idle end to end is 1 s. Tier 0 is slowed by 2 and 4, tier 1 by 1; a group without a finish is undefined."""
+    some = facts([0.5, 0.5, 0.5, NAN], [2.0, 4.0, 1.0, NAN], [4, 2, 1, 0], [0, 0, 1, 0])
+    row = summarise(some, totals(), (0, 4), TIERS, ["tier"])
+    assert row["jain_slowdown"] == pytest.approx((3 + 1) ** 2 / (2 * (9 + 1)))
+    assert row["slowdown_spread"] == pytest.approx(4 / 2)
+    assert row["normalised_mean_s"] == pytest.approx((2 / 4 + 4 / 2 + 1 / 1) / 3)
+    gone = facts([0.5, NAN], [2.0, NAN], [4, 0], [0, 1])
+    assert summarise(gone, totals(), (0, 2), TIERS, ["tier"])["jain_slowdown"] is None
+    alone = facts([0.5, 0.5], [2.0, 6.0], [4, 4], [0, 0])
+    row = summarise(alone, totals(), (0, 2), TIERS, ["tier"])
+    assert (row["jain_slowdown"], row["slowdown_spread"]) == (None, pytest.approx(6 / 4))
