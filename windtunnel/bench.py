@@ -20,6 +20,7 @@ PROFILE = "llama-3.1-8b/a100-80g"
 REQUESTS, PROMPT, OUTPUT, RHO = 10_000, 1_000, 200, 0.85
 SCHEDULERS = ["fcfs-chunked", "fcfs-prefill", "sjf-pred", "edf", "sarathi"]
 OVERLOAD = 1.4
+PLANS = ["published", "canon"]
 REFERENCE, DOOR, DOOR_REQUESTS = "fcfs-chunked", "least-slack", 1_000
 MODES = {"interpreted": "interpreter", "stepped": "compiled, stepped", "jumped": "compiled, jumped"}
 
@@ -97,6 +98,35 @@ def schedulers(
         typer.echo(json.dumps({"job": job_of(requests, runs), "loads": loads, "slow_door": slow}))
     else:
         show_field(told, slow, requests, runs)
+
+
+@app.command()
+def sweep(
+    plan: Annotated[
+        list[str] | None, typer.Option(help="Plans that ship with a window set; several may be given.")
+    ] = None,
+    fraction: Annotated[
+        float, typer.Option(min=0.001, max=1.0, help="Share of each source's windows that is really run.")
+    ] = 0.05,
+    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Worker processes; 0 is one a core.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Time whole sweeps, published and canon: a fraction is run after compilation, the rest is extrapolated.
+
+    Runs are of all schedulers and controls in all regions on the first windows of each surrogate source. Wall time
+    holds what else the machine does; compare CPU seconds, and mind the load that is printed.
+
+    Example: windtunnel bench sweep --fraction 0.1 --jobs 2
+    """
+    from windtunnel.pace import pace, words
+    from windtunnel.sweep import cores
+
+    told = [pace(name, fraction, cores(jobs)) for name in plan or PLANS]
+    if as_json:
+        typer.echo(json.dumps({"fraction": fraction, "plans": told}))
+        return
+    for line in words(told):
+        typer.echo(line)
 
 
 def time_field(field: list["Scheduler"], rho: float, requests: int, runs: int) -> list[dict[str, Any]]:

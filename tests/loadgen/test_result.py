@@ -120,6 +120,19 @@ def test_missing_is_null_never_a_number(tmp_path):
     assert str(runs.schema.field("ttft_sketch").type) == "list<element: float>"
 
 
+def test_every_shard_has_one_schema_whatever_is_missing(tmp_path):
+    """Readers of the folder as one table need it: a column of nothing keeps the type of the others."""
+    told = {"attainment_S2": 0.5, "ttft_sketch": [1.0, NAN], "group_by": "tier", "stratum": "w0k0"}
+    whole = write_shard(tmp_path, "whole", [run_row(KEY, facts(), TOTALS, told)])
+    empty = write_shard(tmp_path, "empty", [run_row(KEY, facts(), TOTALS, dict.fromkeys(told))])
+    mixed = write_shard(
+        tmp_path, "mixed", [run_row(KEY, facts(), TOTALS, one) for one in (dict.fromkeys(told), told)]
+    )
+    assert pq.read_schema(whole).equals(pq.read_schema(empty), check_metadata=True)
+    read = [pq.read_table(path).select([*told]).to_pylist() for path in (empty, mixed)]
+    assert read == [[dict.fromkeys(told)], [dict.fromkeys(told), told | {"ttft_sketch": [1.0, None]}]]
+
+
 def test_a_good_folder_has_no_problems(tmp_path):
     shard(tmp_path)
     assert verify(tmp_path) == []
