@@ -27,7 +27,7 @@ ROWS = (
 )
 """The example's requests: arrival (s), prompt and output tokens, forecast of the output, tier, tenant."""
 
-ALIKE = ([0, 1, 2, 3], [10, 11, 12], [0, 1, 2, 3], [], [10, 11, 12], [])
+ALIKE: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3), (10, 11, 12), (0, 1, 2, 3), (), (10, 11, 12), ())
 """Blocks of 16 prompt tokens that a request shares with another one, by number."""
 
 
@@ -121,7 +121,8 @@ def example(engines: int, prefixes: bool = False) -> tuple["Demand", "Setup"]:
         arrival_s, prompts, outputs, forecasts, tiers, tenants, np.array([0, 1, 0, 2, 1, 2]), luck
     )
     if prefixes:
-        demand = demand._replace(prefixes=shared(np.cumsum([0, *map(len, ALIKE)]), np.concatenate(ALIKE), 16))
+        blocks = np.array([block for row in ALIKE for block in row])
+        demand = demand._replace(prefixes=shared(np.cumsum([0, *map(len, ALIKE)]), blocks, 16))
     targets = Tiers(
         np.array([0.15, 0.5]), np.array([0.015, 0.1]), np.array([np.inf, np.inf]), np.array([2.0, 1.0])
     )
