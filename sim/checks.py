@@ -341,19 +341,25 @@ def related(scheduler: Scheduler, demand: Demand, seed: int) -> Demand:
 
 
 def kindred(demand: Demand, seed: int = 0, block_tokens: int = 16) -> Demand:
-    """Return the demand with prompts of which two in three begin as an earlier one does, up to some block."""
+    """Return the demand with prompts of which two in three begin as an earlier one does, up to some block.
+
+    One in five of those ends there, so that nothing of it is new.
+    """
     draw, fresh = np.random.default_rng((seed, 16)), 0
     rows: list[list[int]] = []
-    for request, prompt in enumerate(demand.prompt_tokens.tolist()):
+    prompts = demand.prompt_tokens.copy()
+    for request in range(len(prompts)):
         other = int(draw.integers(0, max(1, request)))
-        least = min(prompt, int(demand.prompt_tokens[other])) // block_tokens
+        least = int(min(prompts[request], prompts[other])) // block_tokens
         begun = int(draw.integers(0, least + 1)) if request and draw.random() < 2 / 3 else 0
-        left = -(-prompt // block_tokens) - begun
+        if begun and draw.random() < 1 / 5:
+            prompts[request] = begun * block_tokens
+        left = -(-int(prompts[request]) // block_tokens) - begun
         rows.append([*(rows[other][:begun] if begun else []), *range(fresh, fresh + left)])
         fresh += left
     offsets = np.cumsum([0, *map(len, rows)])
     ids = np.array([one for row in rows for one in row], np.int64)
-    return demand._replace(prefixes=shared(offsets, ids, block_tokens))
+    return demand._replace(prompt_tokens=prompts, prefixes=shared(offsets, ids, block_tokens))
 
 
 def same(a: Outcome, b: Outcome) -> list[str]:

@@ -103,10 +103,10 @@ def test_an_evicted_request_finds_what_it_had():
 
 
 def test_switched_off_or_untold_nothing_is_cached():
-    demand, place = traffic(60, 12.0), setup(blocks=90, sequences=10)
-    plain = simulate(demand, FCFS, place, "stepped", audit=True)
-    off = simulate(kindred(demand), FCFS, place._replace(prefix_cache=False), "stepped", audit=True)
-    on = simulate(kindred(demand), FCFS, place, "stepped", audit=True)
+    demand, place = kindred(traffic(60, 12.0)), setup(blocks=90, sequences=10)
+    plain = simulate(demand._replace(prefixes=None), FCFS, place, "stepped", audit=True)
+    off = simulate(demand, FCFS, place._replace(prefix_cache=False), "stepped", audit=True)
+    on = simulate(demand, FCFS, place, "stepped", audit=True)
     assert same(plain, off) == []
     assert plain.totals.cached_tokens == off.totals.cached_tokens == 0 < on.totals.cached_tokens
     assert on.totals.busy_s < off.totals.busy_s
