@@ -235,7 +235,7 @@ class Desk:
 
     def offer_held(self, now_s: float) -> list[Decision]:
         """Offer the central queue again, in the policy's order; ties by (arrival, luck, row)."""
-        if not self.held:
+        if not self.held or not self._anybody_serves():
             return []
         view, decisions = self.board.view, list[Decision]()
         table = view.requests
@@ -250,8 +250,15 @@ class Desk:
         self.held = still
         return decisions
 
+    def _anybody_serves(self) -> bool:
+        fleet = self.board.view.engines
+        return bool(((fleet.alive == 1) & (fleet.draining == 0)).any())
+
     def tick(self, now_s: float) -> list[Decision]:
-        """What time alone brings: stale engines, expired and stalled requests, migration and scaling."""
+        """What time alone brings: stale engines, expired and stalled requests, migration and scaling.
+
+        Held requests are not offered: call ``offer_held`` after it.
+        """
         decisions: list[Decision] = []
         for engine in self.up:
             self._see(engine, now_s)
@@ -259,7 +266,7 @@ class Desk:
         if self.policy.period_s > 0.0 and now_s - self.asked_s >= self.policy.period_s:
             self.asked_s = now_s
             decisions += self._rearrange(now_s)
-        return decisions + self.offer_held(now_s)
+        return decisions
 
     def _overdue(self, now_s: float) -> list[Decision]:
         view, board, bounds = self.board.view, self.board, self.bounds

@@ -17,6 +17,20 @@ class Listener(Protocol):
         """Take note; must not wait."""
 
 
+class Engine(Protocol):
+    """A worker as the heart sees it: messages go out, in order, without waiting."""
+
+    row: int
+    worker_id: str
+    deterministic: bool
+    migrates: bool
+    peer_address: str
+    connected: bool
+
+    def send(self, message: link.DispatcherMessage) -> None:
+        """Put a message on its way."""
+
+
 class Answer:
     """Facts of one request, times in seconds on the dispatcher's clock."""
 

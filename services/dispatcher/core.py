@@ -3,14 +3,13 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from schedulers.board import Arrival
 from schedulers.desk import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision, Desk
 from schedulers.load import load
 from schedulers.view import FINISH, REJECT
 from services.config import Config
-from services.dispatcher.answer import GAP, Answer, Listener, Refused, enqueue_of
+from services.dispatcher.answer import GAP, Answer, Engine, Listener, Refused, enqueue_of
 from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, digest_of
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import REASONS, ending
@@ -21,20 +20,7 @@ from services.store.journal import Journal, StoreAwayError
 from services.store.records import Accepted, Ended, Sent
 
 RETRY_AFTER_S = 1.0
-
-
-class Engine(Protocol):
-    """A worker as the heart sees it: messages go out, in order, without waiting."""
-
-    row: int
-    worker_id: str
-    deterministic: bool
-    migrates: bool
-    peer_address: str
-    connected: bool
-
-    def send(self, message: link.DispatcherMessage) -> None:
-        """Put a message on its way."""
+OFFER_REST_S = 0.25
 
 
 class Dispatcher:
@@ -62,6 +48,7 @@ class Dispatcher:
         self.progressed: dict[int, Answer] = {}  # have tokens that are not in the journal yet
         self.creditless: dict[int, Answer] = {}  # their worker may be told to send more
         self.next_number = 1
+        self.offer_s = 0.0  # held requests are not offered before
         self.draining = self.recovering = False
         self.decided: Callable[[float, Decision], None] = lambda now_s, decision: None
         self.move: Callable[[Decision], None] = lambda decision: self.desk.stayed(decision.number)
@@ -297,6 +284,13 @@ class Dispatcher:
                 if decision.engine >= 0 and decision.kind == EXPIRED:
                     self._tell_cancel(answer)
                 self.end(answer, ending(decision.reason))
+
+    def offer(self) -> None:
+        """Offer held requests again; a long queue is offered so seldom that it takes a tenth of the time."""
+        now_s = self.clock()
+        if self.desk.held and now_s >= self.offer_s:
+            self.act(self.desk.offer_held(now_s))
+            self.offer_s = now_s + min(OFFER_REST_S, 9.0 * (self.clock() - now_s))
 
     def _log(self, decisions: list[Decision], now_s: float) -> None:
         for decision in decisions:

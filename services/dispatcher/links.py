@@ -73,7 +73,7 @@ class Links:
         worker = self.registered(first.register)
         outbox = worker.outbox
         yield link.DispatcherMessage(welcome=self.welcome(worker, first.register))
-        self.heart.act(self.heart.desk.offer_held(self.heart.clock()))
+        self.heart.offer()
         reader = asyncio.create_task(self.hear(worker, incoming, outbox), name=f"link {worker.worker_id}")
         try:
             async for message in self.speak(worker, outbox):
@@ -227,13 +227,13 @@ class Links:
         heart, kind = self.heart, message.WhichOneof("kind")
         if kind == "tokens":
             heart.on_tokens(worker.row, message.tokens.requests)
-            heart.act(heart.desk.offer_held(heart.clock()))
+            heart.offer()
         elif kind == "report":
             if message.report.draining != worker.leaving:
                 worker.leaving = message.report.draining
                 self.drain(worker, worker.drained)
             heart.desk.report(worker.row, account_of(message.report), heart.clock())
-            heart.act(heart.desk.offer_held(heart.clock()))
+            heart.offer()
         elif kind == "migration":
             self.migrations.step(worker.row, message.migration)
         elif kind == "leaving":

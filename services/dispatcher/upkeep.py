@@ -105,6 +105,7 @@ class Upkeep:
     async def tick(self) -> None:
         """Let the desk see the time."""
         self.heart.act(self.heart.desk.tick(self.heart.clock()))
+        self.heart.offer()
         self.heart.timed()
 
     async def forget(self) -> None:

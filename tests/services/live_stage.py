@@ -13,13 +13,15 @@ from dataclasses import replace
 import grpc
 
 from loadgen.replay.tokens import faults_in
-from services.config import Config, Listen, TierConfig
+from services.config import Config, Listen, Scheduling, TierConfig, Timeouts
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 from services.rpc.windtunnel.v1 import dispatcher_pb2_grpc
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
 ROOM = Config(
     listen=Listen("127.0.0.1:0", "127.0.0.1:0"),
+    scheduling=Scheduling(busy_reports=1000.0),  # a test machine may stand still for a while
+    timeouts=Timeouts(silence_s=30.0),
     tiers=(TierConfig("fast", ttft_s=1.0, queue_max=300), TierConfig("slow", queue_max=300)),
 )
 

@@ -111,7 +111,8 @@ def test_an_engine_that_fails_in_a_row_rests_and_may_try_again():
     assert [len(made.fail(2, "engine_error", 2.0)) for _ in range(3)] == [1, 1, 0]
     assert made.board.view.engines.alive.tolist() == [0]
     assert made.tick(6.9) == []
-    assert kinds(made.tick(7.0)) == [(SEND, 2, 0)]
+    assert made.tick(7.0) == []
+    assert kinds(made.offer_held(7.0)) == [(SEND, 2, 0)]
     made.join(PLACE, 8.0)
     assert kinds(made.fail(2, "engine_error", 8.0)) == [(SEND, 2, 1)]
 
@@ -137,9 +138,9 @@ def test_a_dead_engines_requests_are_held_until_somebody_serves():
     made.tokens(1, 4, 0.5)
     assert made.die(0, 1.0) == []
     assert len(made.held) == 3
-    assert made.tick(1.1) == []
+    assert made.offer_held(1.1) == []
     made.join(PLACE, 2.0)
-    assert kinds(made.tick(2.0)) == [(SEND, 0, 1), (SEND, 1, 1), (SEND, 2, 1)]
+    assert kinds(made.offer_held(2.0)) == [(SEND, 0, 1), (SEND, 1, 1), (SEND, 2, 1)]
 
 
 def test_a_drained_engine_takes_nothing_new():

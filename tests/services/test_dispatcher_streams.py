@@ -10,7 +10,7 @@ from services.rpc.windtunnel.v1 import request_pb2 as wire
 from tests.services.fake_worker import FakeWorker, fleet
 from tests.services.live_stage import ROOM, asking, changed, client_at, heard, until
 
-QUICK = changed(timeouts={"engine_grace_s": 0.2, "silence_s": 2.0})
+QUICK = changed(timeouts={"engine_grace_s": 0.2})
 
 
 def whole(said, tokens):
