@@ -23,11 +23,18 @@ CROWDED = replace(ROOM, tiers=(TierConfig("fast", queue_max=BOUND), TierConfig("
 class OneAtATime(FakeWorker):
     """Serves four requests at a time, the most important first: the others wait in its queue."""
 
+    def take(self, message):
+        super().take(message)
+        self.restrain()
+
     def flush(self):
+        super().flush()
+        self.restrain()
+
+    def restrain(self):
         order = sorted(self.jobs.values(), key=lambda job: (job.asked.tier, job.asked.number))
         for place, job in enumerate(order):
             job.stopped = place >= 4
-        super().flush()
 
 
 async def ended(stream):
