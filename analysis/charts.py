@@ -22,10 +22,10 @@ COLOURS: dict[str, tuple[str, str]] = {
     "s1": ("#0072b2", "#56b4e9"), "s2": ("#d55e00", "#ff8c42"), "s3": ("#007a5a", "#3fcf9f"),
     "s4": ("#b0508a", "#e79ac5"), "s5": ("#a97400", "#f0c04a"), "s6": ("#3a9bd0", "#a7dcf7"),
     "s7": ("#5b4b9a", "#b7a8f0"), "s8": ("#5a6675", "#a3afbd"),
-    "t1": ("#d55e00", "#ff8c42"), "t2": ("#f0b184", "#8a4a1f"), "t3": ("#f7f7f5", "#20272f"),
+    "t1": ("#bd4f00", "#ff8c42"), "t2": ("#f0b184", "#8a4a1f"), "t3": ("#f7f7f5", "#20272f"),
     "t4": ("#e3eef7", "#1e3347"), "t5": ("#c3dcee", "#20466a"), "t6": ("#93c2e2", "#255d8f"),
-    "t7": ("#3f8fc4", "#4b9cdb"), "t8": ("#0b62a0", "#8cc8f5"),
-    "reversal": ("#c04a00", "#ff8c42"), "stable": ("#9cc9e6", "#255d8f"), "sign": ("#f2c14e", "#a3780f"),
+    "t7": ("#2b76ad", "#4b9cdb"), "t8": ("#084f86", "#8cc8f5"),
+    "reversal": ("#c04a00", "#ff8c42"), "stable": ("#9cc9e6", "#255d8f"), "sign": ("#f2c14e", "#7d5c0a"),
     "equivalent": ("#bfe3d4", "#1f5a48"), "undecided": ("#eceff3", "#262d36"),
 }  # fmt: skip
 """Name -> (light, dark). Okabe and Ito's hues, shifted until text and lines read on their paper.
@@ -43,6 +43,9 @@ FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 
 TAU_STEPS = (-0.5, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9)
 """Where the colour of an agreement changes; eight colours, t1 to t8."""
+
+NARROW = "width < 380 ? 1 : width < 700 ? 2 : 0"
+"""Expression of the columns of a legend on top (0: all in a row), fewer on a phone."""
 
 STRONG_TAU = (-0.5, 0.7)
 """Below the first and from the second on, cells are so dark that text on them is ``strong``."""
@@ -200,6 +203,7 @@ def names_axis(orient: Literal["left", "top"] = "left", **settings: Any) -> "alt
         "labelColor": colour("ink"),
         "labelFontSize": 13,
         "labelAngle": 0,
+        "titleAnchor": "start",
     }
     return alt.Axis(orient=orient, **{**usual, **settings})
 

@@ -6,7 +6,19 @@ from typing import Any
 import numpy as np
 
 from analysis.answers import Components, Key, Omnibus, Power, Recovery
-from analysis.charts import Figure, as_spec, choice, colour, ink_on, names_axis, over, steps, tips
+from analysis.charts import (
+    NARROW,
+    Figure,
+    Spec,
+    as_spec,
+    choice,
+    colour,
+    ink_on,
+    names_axis,
+    over,
+    steps,
+    tips,
+)
 from analysis.figures import PANEL_PX, SMALL
 from analysis.maps import SHOWN
 from analysis.metrics import METRICS, split_column
@@ -110,48 +122,50 @@ def _critical(of: Omnibus) -> list[dict[str, Any]]:
     return [{**row, "shown": shown} for row in rows]
 
 
+RECOVERY = {"tau": "Order: tau-b of two sets", "best_kept": "Best of one in the top set of the other"}
+"""What is shown by number of windows, and the words for it."""
+
+
 def recoveries(of: Mapping[Key, Recovery], names: Mapping[str, str]) -> tuple[Figure, ...]:
     """Return two figures a source: agreement, and how often the best is kept, by number of windows."""
+    found = []
+    for field, told in RECOVERY.items():
+        for source, name in names.items():
+            mine = {key[1]: one for key, one in of.items() if key[0] == source and len(one.sizes) > 1}
+            if mine:
+                at = f"recovery-{field.replace('_', '-')}-{source}"
+                title = f"{told}, by number of windows, on {name}"
+                found.append(Figure(at, f"{name}: {told.lower()}", title, _recovery(mine, field), PANEL_PX))
+    return tuple(found)
+
+
+def _recovery(mine: Mapping[str, Recovery], field: str) -> Spec:
     import altair as alt
 
-    found = []
-    for source, name in names.items():
-        mine = {key[1]: one for key, one in of.items() if key[0] == source and len(one.sizes) > 1}
-        hues = [colour(DEPTHS[place % len(DEPTHS)]) for place in range(len(mine))]
-        for field, title, told in (
-            ("tau", "tau-b", "Agreement of two disjoint sets of windows"),
-            (
-                "best_kept",
-                "best is kept",
-                "Share of draws in which the best of one set is in the top set of the other",
-            ),
-        ):
-            rows = [
-                {"region": region, "m": size, "value": float(value), "enough": size == one.enough,
-                 "told": one.enough or f"more than {one.sizes[-1]}"}
-                for region, one in mine.items()
-                for size, value in zip(one.sizes, getattr(one, field), strict=True)
-            ]  # fmt: skip
-            if not rows:
-                continue
-            mark = alt.Chart()
-            made = over(
+    rows = [
+        {"region": region, "m": size, "value": float(value), "enough": size == one.enough,
+         "told": one.enough or f"more than {one.sizes[-1]}"}
+        for region, one in mine.items()
+        for size, value in zip(one.sizes, getattr(one, field), strict=True)
+    ]  # fmt: skip
+    hues = [colour(DEPTHS[place % len(DEPTHS)]) for place in range(len(mine))]
+    sizes = sorted({size for one in mine.values() for size in one.sizes})
+    low = min(0.0, *(float(getattr(one, field).min()) for one in mine.values()))
+    mark = alt.Chart()
+    made = over(
         mark.mark_line(strokeWidth=2),
-                mark.mark_point(filled=True, size=30, opacity=1),
-                mark.mark_point(filled=False, size=150, strokeWidth=2).transform_filter("datum.enough"),
-            ).encode(
-                x=alt.X("m:Q", title="windows in each set", axis=alt.Axis(tickMinStep=1, grid=False, format="d")),
-                y=alt.Y("value:Q", title=title, scale=alt.Scale(domain=[min(0.0, *(r["value"] for r in rows)), 1])),
-                color=alt.Color("region:N", title="rho", sort=list(mine), scale=alt.Scale(
-                    domain=list(mine), range=hues), legend=alt.Legend(orient="bottom", symbolStrokeWidth=2)),
-                tooltip=tips(("region", "rho"), ("m:d", "windows in each set"), ("value:.2f", title),
-                             ("told", "enough windows")),
-            ).properties(width="container", height=190)  # fmt: skip
-            at = f"recovery-{field.replace('_', '-')}-{source}"
-            found.append(
-                Figure(at, f"{name}: {told[0].lower()}{told[1:]}", told, as_spec(made, rows), PANEL_PX)
-            )
-    return tuple(found)
+        mark.mark_point(filled=True, size=30, opacity=1),
+        mark.mark_point(filled=False, size=150, strokeWidth=2).transform_filter("datum.enough"),
+    ).encode(
+        x=alt.X("m:Q", title="windows in each set", scale=alt.Scale(zero=False, padding=10),
+                axis=alt.Axis(values=sizes, grid=False, format="d", labelOverlap=True)),
+        y=alt.Y("value:Q", title=None, scale=alt.Scale(domain=[low, 1])),
+        color=alt.Color("region:N", title="rho", sort=list(mine), scale=alt.Scale(domain=list(mine), range=hues),
+                        legend=alt.Legend(orient="bottom", columns=3)),
+        tooltip=tips(("region", "rho"), ("m:d", "windows in each set"), ("value:.2f", RECOVERY[field].lower()),
+                     ("told", "enough windows")),
+    ).properties(width="container", height=190)  # fmt: skip
+    return as_spec(made, rows)
 
 
 def detectable(
@@ -176,7 +190,7 @@ def detectable(
             "margins", DETECTABLE_STEPS, ("t8", "t7", "t6", "t5", "t3"), "in margins")),
         mark.mark_text(fontSize=12).encode(text=alt.Text("text:N"), color=ink_on("datum.margins < 2")),
     ).encode(
-        x=alt.X("region:N", title=None, sort=list(regions), axis=names_axis("top", **SMALL)),
+        x=alt.X("region:N", title="rho", sort=list(regions), axis=names_axis("top", **SMALL)),
         y=alt.Y("source:N", title=None, sort=list(names.values()), axis=names_axis()),
         tooltip=tips("source", ("region", "rho"), "windows", ("text", "shown beyond the margin, power 0.8"),
                      ("margins:.1f", "in margins"), ("difference", "told from 0, power 0.8"),
@@ -215,7 +229,8 @@ def components(of: Sequence[Components]) -> Figure | None:
                     axis=alt.Axis(format="%")),
             x2=alt.X2("to:Q"),
             color=alt.Color("part:N", scale=alt.Scale(domain=list(PARTS), range=hues),
-                            legend=alt.Legend(title=None, orient="top", symbolType="square", symbolSize=140)),
+                            legend=alt.Legend(title=None, orient="top", symbolType="square", symbolSize=140,
+                                              columns=alt.ExprRef(NARROW))),
         ),
         mark.mark_text(fontSize=12, fontWeight=600).encode(
             x=alt.X("middle:Q"), text=alt.Text("text:N"), color=ink_on("datum.dark")),

@@ -97,7 +97,8 @@ def _curves(of: Findings, source: str) -> dict[str, Any]:
     ).encode(
         x=alt.X(
             "rho:Q", title="offered work / capacity (rho)", scale=alt.Scale(zero=False, padding=12),
-            axis=alt.Axis(values=sorted(rhos.values()), format="~g", grid=False),
+            axis=alt.Axis(values=sorted(rhos.values()), format="~g", grid=False, labelOverlap=True,
+                          labelFontSize=11),
         ),
         color=_look(looks, 0),
         tooltip=tips("scheduler", ("rho:~g", "rho"), ("mean:.4g", "mean"), ("low:.4g", "95% low"),
@@ -134,7 +135,7 @@ def ranks(of: Findings) -> Figure:
         ),
         mark.mark_text(fontSize=12).encode(text=alt.Text("text:N"), color=ink_on("datum.behind < 1")),
     ).encode(
-        x=alt.X("region:O", title=None, sort=list(of.study.regions),
+        x=alt.X("region:O", title="rho", sort=list(of.study.regions),
                 axis=names_axis("top", **SMALL)),
         y=alt.Y("scheduler:N", title=None, sort=by_mean_rank(of), axis=names_axis()),
         tooltip=tips("scheduler", "source", ("region", "rho"), "rank", ("interval", "rank, 95%"),

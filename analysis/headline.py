@@ -13,7 +13,7 @@ from analysis.portability import DIFFERS, HELD
 from analysis.ranks import LEVEL
 from analysis.words import BAD, GOOD, NOTE, OPEN, margin_words, metric_words
 
-FEW = "Whether pairs of schedulers change places can't be tested after correction: too few windows."
+FEW = "With so few windows a lone reversal could not be shown after correction, however large."
 
 CORRECTIONS = {"holm": "Holm", "fdr_by": "Benjamini-Yekutieli", "fdr_bh": "Benjamini-Hochberg"}
 
@@ -92,15 +92,13 @@ def _answer(of: Findings, stats: Statistics | None) -> str:
     family = _family(stats, "sources")
     if family is None or not family.size:
         return text
-    if family.least_p > LEVEL:
-        return f"{text} {FEW}"
     named = CORRECTIONS.get(family.adjustment, family.adjustment)
     lost, margin = family.counts.get(REVERSAL, 0), margin_words(of.study, of.study.primary)
     what = f"{lost:,} of {family.size:,} pairs of schedulers" if lost else "No pair of schedulers"
     return (
         f"{text} {what} {'are' if lost > 1 else 'is'} shown to change places between two sources by more than "
         f"{margin} on either side ({named}, 5%); {family.counts.get(STABLE, 0):,} keep a clear winner, "
-        f"{family.counts.get(UNDECIDED, 0):,} stay undecided."
+        f"{family.counts.get(UNDECIDED, 0):,} stay undecided.{' ' + FEW if family.least_p > LEVEL else ''}"
     )
 
 
@@ -145,14 +143,14 @@ def _reversals(stats: Statistics | None) -> Tile:
     if family is None or not family.size:
         return Tile("–", about, "not tested: two sources, pushed alike, are needed", OPEN)
     counts = family.counts
-    if family.least_p > LEVEL:
-        says = f"{family.size:,} pairs of schedulers: too few windows to show any, after correction"
-        return Tile("untestable", about, says, OPEN)
     says = (
         f"{counts.get(STABLE, 0):,} stable, {counts.get(SIGN, 0):,} in sign only, "
-        f"{counts.get(EQUIVALENT, 0):,} equivalent, {counts.get(UNDECIDED, 0):,} undecided; a reversal by "
-        f"{number(family.detectable, 2)} on either side would be found with power 0.8"
+        f"{counts.get(EQUIVALENT, 0):,} equivalent, {counts.get(UNDECIDED, 0):,} undecided; "
     )
+    if family.least_p > LEVEL:
+        says += "with so few windows a lone one could not be shown"
+    else:
+        says += f"one by {number(family.detectable, 2)} on either side would be found with power 0.8"
     lost = counts.get(REVERSAL, 0)
     stands = BAD if lost else OPEN if counts.get(UNDECIDED, 0) else GOOD
     return Tile(f"{lost:,} of {family.size:,}", about, says, stands)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis.answers import EQUIVALENT, OUTCOMES, REVERSAL, SIGN, STABLE, UNDECIDED, Family, Matrix
 from analysis.charts import (
+    NARROW,
     Figure,
     as_spec,
     choice,
@@ -90,7 +91,7 @@ def axis_matrix(matrices: Sequence[Matrix], axis: str, names: Mapping[str, str])
         mark.mark_text(fontSize=12, fontWeight=600, dy=-5).encode(text=alt.Text("text:N"), color=_ink()),
         mark.mark_text(fontSize=9.5, dy=9).encode(text=alt.Text("beside:N"), color=_ink()),
     ).encode(
-        x=alt.X("x:N", title=None, sort=labels, axis=top),
+        x=alt.X("x:N", title="rho" if axis == "region" else None, sort=labels, axis=top),
         y=alt.Y("y:N", title=None, sort=labels, axis=names_axis("left", **SMALL)),
         tooltip=tips(("shown", "where"), ("y", "condition"), ("x", "against"), ("text", "agreement, halves"),
                      ("ceiling", "noise ceiling"), ("gap", "gap, 95%"), ("tau", "tau-b, all windows, 95%"),
@@ -151,7 +152,7 @@ def outcome_counts(of: Family) -> Figure:
                 axis=alt.Axis(tickCount=8),
             ),
             x2=alt.X2("to:Q"),
-            color=_outcome_colour("o"),
+            color=_outcome_colour("o", NARROW),
         ),
         mark.mark_text(fontSize=11).encode(
             x=alt.X("middle:Q"), text=alt.Text("text:N"), color=ink_on("datum.strong")
@@ -191,7 +192,8 @@ def reversal_map(of: Family, names: Mapping[str, str]) -> Figure | None:
         mark.mark_rect(stroke=colour("box"), strokeWidth=1).encode(color=_outcome_colour("o")),
         mark.mark_text(fontSize=10.5, fontWeight=600).encode(text=alt.Text("o:N"), color=ink_on("datum.o === 'R'")),
     ).encode(
-        x=alt.X("c:N", title=None, sort=sorted(set(columns), key=_by_load), axis=names_axis("top", **SMALL)),
+        x=alt.X("c:N", title=AXIS_COLUMNS[of.axis], sort=sorted(set(columns), key=_by_load),
+                axis=names_axis("top", **SMALL)),
         y=alt.Y("p:N", title=None, sort=order, axis=names_axis(labelFontSize=10.5)),
         tooltip=tips(("p", "A : B"), ("g", "between"), ("c", AXIS_COLUMNS[of.axis]), ("words", "outcome"),
                      ("x", "A - B in the first, 95%"), ("y", "A - B in the second, 95%"), ("n", "windows"),
@@ -247,8 +249,11 @@ def _hypothesis(row: Mapping[Any, Any], where: dict[str, str]) -> dict[str, Any]
     }
 
 
-def _outcome_colour(field: str) -> Any:
-    """Return the colour of an outcome's letter, with a legend that says what letters mean."""
+def _outcome_colour(field: str, columns: str = "") -> Any:
+    """Return the colour of an outcome's letter, with a legend that says what letters mean.
+
+    ``columns`` is the expression of how many stand side by side, all if empty.
+    """
     import altair as alt
 
     told = {letter: f"{letter}  {outcome}" for outcome, (_, letter) in LOOKS.items()}
@@ -257,6 +262,7 @@ def _outcome_colour(field: str) -> Any:
         orient="top",
         symbolType="square",
         symbolSize=140,
+        columns=alt.ExprRef(columns) if columns else alt.Undefined,
         labelExpr=f"({json.dumps(told)})[datum.label]",
     )
     scale = alt.Scale(

@@ -146,3 +146,28 @@ def drawn() -> Callable[..., Scores]:
         return make_scores(np.asarray(means, np.float64)[:, None] + noise, **where)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def attributions() -> tuple[dict[str, Any], ...]:
+    """Return what `windtunnel attribute` might have found between two sources."""
+
+    def part(axis: str, value: float, share: float) -> dict[str, Any]:
+        ends = {"low": value - 0.05, "high": value + 0.05}
+        return {"axis": axis, "value": value, **ends, "share": share, "alone": value, "last": value}
+
+    swing = {"value": 0.05, "low": 0.02, "high": 0.08}
+    pair = {
+        "better_on_a": "edf", "better_on_b": "sarathi", "d_a": swing, "d_b": {**swing, "value": -0.04},
+        "material": True, "sure": True, "axes": [], "cause": "lengths",
+    }  # fmt: skip
+    one = {
+        "sources": ["azure_surrogate", "burstgpt_surrogate"],
+        "labels": {"azure_surrogate": "surrogate", "burstgpt_surrogate": "surrogate"},
+        "region": "1.1", "metric": "attainment_tier", "unit": "share", "margin": 0.02, "windows": 8,
+        "slo": {"mode": "absolute", "words": "both have the same targets in seconds", "same": True},
+        "distance": {"value": 0.41, "low": 0.3, "high": 0.5},
+        "shares": [part("lengths", 0.3, 0.73), part("arrivals", 0.11, 0.27), part("slo", 0.0, 0.0)],
+        "reversals": [pair],
+    }  # fmt: skip
+    return (one,)
