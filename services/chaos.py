@@ -5,8 +5,10 @@ breaks, and counts at the client: every request ends once, every token index com
 """
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
@@ -14,6 +16,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -34,6 +37,7 @@ from services.local import (
     environment,
     start,
     stop,
+    write_state,
 )
 from services.sender import GrpcSender
 
@@ -82,8 +86,10 @@ class Stage(NamedTuple):
         return self.state.workers[number]
 
     async def order(self, number: int, fault: str, **more: Any) -> None:
-        """Order a fault of a worker."""
-        await asyncio.to_thread(post, self.worker(number).http, "/chaos", {"fault": fault, **more})
+        """Order a fault of a worker; raises AssertionError if it did not take the order."""
+        status = await asyncio.to_thread(post, self.worker(number).http, "/chaos", {"fault": fault, **more})
+        if status != 200:
+            raise AssertionError(f"{self.worker(number).name} did not take the order to {fault}: {status}")
 
 
 class Scenario(NamedTuple):
@@ -123,15 +129,14 @@ class Told(NamedTuple):
         )
 
 
-def post(http: str, path: str, body: dict[str, Any]) -> None:
-    """Send an order; a process that dies of it need not answer."""
-    import json
-    from contextlib import suppress
-    from urllib.request import Request, urlopen
-
+def post(http: str, path: str, body: dict[str, Any]) -> int:
+    """Send an order; return the status, 0 if nobody answered."""
     request = Request(f"http://{http}{path}", data=json.dumps(body).encode(), method="POST")
-    with suppress(OSError), urlopen(request, timeout=5.0) as response:
-        response.read()
+    try:
+        with urlopen(request, timeout=10.0) as response:
+            return int(response.status)
+    except OSError as error:
+        return int(getattr(error, "code", 0))
 
 
 def window(load: Load, run: str) -> Schedule:
@@ -233,6 +238,15 @@ async def kill(stage: Stage, one: Running) -> None:
         await asyncio.sleep(0.01)
 
 
+async def until_dead(one: Running, seconds: float = 60.0) -> None:
+    """Wait until a process has died of what was ordered; raises AssertionError if it lives on."""
+    until_s = time.monotonic() + seconds
+    while alive(one):
+        if time.monotonic() > until_s:
+            raise AssertionError(f"{one.name} was to die and did not")
+        await asyncio.sleep(0.05)
+
+
 async def until_running(stage: Stage, share: float = 0.3) -> None:
     """Wait until so much of the load has been sent."""
     trails = stage.replay.trails
@@ -247,8 +261,6 @@ async def start_dispatcher_again(stage: Stage) -> None:
     started: list[Running] = []
     one = begin(folder, "dispatcher", [*again, "--grpc", door.grpc], started.append)
     await asyncio.to_thread(await_ready, folder, "dispatcher", [one], started.append)
-    from services.local import write_state
-
     write_state(folder, replace(stage.state, processes=(started[-1], *stage.state.workers)))
 
 
@@ -261,8 +273,6 @@ class Redis:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        import socket
-
         self.folder.mkdir(parents=True, exist_ok=True)
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--appendonly", "yes"]
         command += ["--appendfsync", "everysec", "--save", "", "--dir", str(self.folder)]

@@ -14,6 +14,7 @@ from services.chaos import (
     kill,
     memory_mb,
     start_dispatcher_again,
+    until_dead,
     until_running,
 )
 
@@ -101,16 +102,14 @@ async def drain_worker(stage: Stage) -> None:
     """SIGTERM to a worker under load: what it holds ends there, nothing new comes."""
     await until_running(stage, 0.3)
     os.kill(stage.worker(0).pid, signal.SIGTERM)
+    await until_dead(stage.worker(0))
 
 
 async def stop_dispatcher(stage: Stage) -> None:
     """SIGTERM to the dispatcher under load, and a new one on the same ports."""
     await until_running(stage, 0.4)
     os.kill(stage.state.dispatcher.pid, signal.SIGTERM)
-    from services.local import alive
-
-    while alive(stage.state.dispatcher):
-        await asyncio.sleep(0.05)
+    await until_dead(stage.state.dispatcher)
     await start_dispatcher_again(stage)
 
 
@@ -155,6 +154,7 @@ def die_in(phase: str) -> Scenario:
     async def act(stage: Stage) -> None:
         await until_running(stage, 0.3)
         await stage.order(0, "die_in", phase=phase)
+        await until_dead(stage.worker(0))
 
     words = f"SIGKILL of a worker in phase {phase} of a live migration"
     return Scenario(f"migration-{phase}", words, act, spec="fcfs-chunked+restless")
