@@ -152,7 +152,8 @@ class Desk:
 
     def arrive(self, arrival: Arrival, now_s: float) -> list[Decision]:
         """A request arrives: sent, refused, or (no decision) held in the central queue."""
-        if self.waiting(arrival.tier) >= self.bounds.queue_max[arrival.tier]:
+        full = self.waiting(arrival.tier) >= self.bounds.queue_max[arrival.tier]
+        if full and arrival.attempts == 0:  # who was let in before keeps that right
             return [Decision(REFUSED, arrival.number, reason="queue_full")]
         row = self.board.open(arrival)
         if row < 0:

@@ -28,7 +28,7 @@ class Worker:
         self.row, self.worker_id = row, said.worker_id
         self.outbox: asyncio.Queue[link.DispatcherMessage | None] = asyncio.Queue()
         self.connected = False
-        self.heard_s = self.since_s = 0.0
+        self.heard_s = self.counted_s = 0.0
         self.leaving = self.drained = False  # by its own word; by the operator's
         self.death: asyncio.TimerHandle | None = None
         self.learn(said)
@@ -58,7 +58,7 @@ class Links:
         self.workers: dict[str, Worker] = {}
         self.migrations = Migrations(heart)
         heart.move = self.migrations.begin
-        heart.timed = self.migrations.overdue
+        heart.timed = self.timed
         self.orphans: dict[int, Answer] = {}  # taken over from the journal, their worker may still come
 
     async def converse(
@@ -117,9 +117,25 @@ class Links:
             return "every limit must be at least 1"
         if len(said.costs) != 7 or not all(0.0 <= cost < float("inf") for cost in said.costs):
             return "costs: seven finite coefficients, none negative"
-        if said.worker_id not in self.workers and len(self.workers) >= ENGINES_MAX:
+        full = len(self.workers) >= ENGINES_MAX and self.vacant() is None
+        if said.worker_id not in self.workers and full:
             return f"there are {ENGINES_MAX} workers already"
         return ""
+
+    def vacant(self) -> Worker | None:
+        """A worker that was buried: its row may be another's."""
+        buried = (one for one in self.workers.values() if not one.connected and one.death is None)
+        return next(buried, None)
+
+    def timed(self) -> None:
+        """What time brings: moves that take too long, and the seconds that engines were ours."""
+        self.migrations.overdue()
+        now_s = self.heart.clock()
+        for worker in self.workers.values():
+            if worker.connected or worker.death is not None:
+                seconds = self.heart.metrics.engine_seconds.labels(str(worker.row))
+                seconds.inc(max(0.0, now_s - worker.counted_s))
+                worker.counted_s = now_s
 
     def registered(self, said: link.Register) -> Worker:
         """The place of a worker that is here, new or back; an older link of the same worker is hung up."""
@@ -131,7 +147,9 @@ class Links:
             limits.model_tokens, np.array(said.costs),
         )  # fmt: skip
         if worker is None:
-            worker = self.workers[said.worker_id] = Worker(heart.desk.join(place, now_s), said)
+            old = self.vacant() if len(self.workers) >= ENGINES_MAX else None
+            row = self.workers.pop(old.worker_id).row if old is not None else -1
+            worker = self.workers[said.worker_id] = Worker(heart.desk.join(place, now_s, row), said)
         else:
             self.revive(worker, said)
             heart.desk.join(place, now_s, worker.row)
@@ -139,7 +157,7 @@ class Links:
         heart.engines[worker.row] = worker
         worker.connected, worker.leaving = True, False
         heart.desk.drain(worker.row, worker.drained)
-        worker.heard_s = worker.since_s = now_s
+        worker.heard_s = worker.counted_s = now_s
         log.info("worker joined", worker=said.worker_id, engine=worker.row, held=len(said.held))
         return worker
 
@@ -257,8 +275,6 @@ class Links:
         """It did not come back."""
         worker.death = None
         self.migrations.engine_gone(worker.row)
-        lost_s = self.heart.clock() - worker.since_s
-        self.heart.metrics.engine_seconds.labels(str(worker.row)).inc(max(0.0, lost_s))
         log.warning("worker lost", worker=worker.worker_id, engine=worker.row)
         self.heart.lose_engine(worker.row)
 

@@ -74,6 +74,7 @@ class Parts:
         self.links = Links(self.heart, self.epoch)
         self.upkeep = Upkeep(self.heart)
         self.heart.left = self.left
+        self.healthy: Any = None  # gRPC's health service, once it is there
         self.http = self.grpc = ""
         self.open = False
 
@@ -249,6 +250,7 @@ async def running(config: Config | None = None) -> AsyncIterator[Parts]:
     host = parts.config.listen.http.rpartition(":")[0]
     parts.http = f"{host}:{door.getsockname()[1]}"
     server, healthy = await grpc_server(parts)
+    parts.healthy = healthy
     web = http_server(parts)
     parts.upkeep.start()
     serving = asyncio.create_task(web.serve(sockets=[door]), name="http")
@@ -279,6 +281,7 @@ async def drained(parts: Parts) -> None:
     """
     heart = parts.heart
     heart.draining = True
+    await parts.healthy.enter_graceful_shutdown()
     until_s = heart.clock() + parts.config.timeouts.drain_s
     while heart.clock() < until_s and any(one.ending is None for one in heart.answers.values()):
         await asyncio.sleep(0.02)

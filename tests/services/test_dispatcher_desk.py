@@ -63,6 +63,8 @@ def test_queue_bounds_are_a_tiers_own():
     assert [one.kind for one in said] == [SEND, SEND, REFUSED]
     assert said[2].reason == "queue_full"
     assert made.arrive(arrival(3, tier=1), 0.0)[0].kind == SEND
+    assert made.arrive(arrival(5, attempts=1), 0.0)[0].kind == SEND, "let in before a restart"
+    made.finish(5, 0.0)
     made.tokens(0, 1, 0.1)
     assert made.arrive(arrival(4), 0.1)[0].kind == SEND, "who has a token waits no more"
 

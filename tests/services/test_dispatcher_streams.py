@@ -68,7 +68,8 @@ async def test_a_dead_workers_requests_go_on_elsewhere():
 
 
 async def test_a_cut_link_comes_back_and_nothing_is_made_twice():
-    async with running(QUICK) as parts, fleet(parts.grpc, "w0") as (worker,), client_at(parts.grpc) as stub:
+    patient = changed(QUICK, timeouts={"engine_grace_s": 20.0})
+    async with running(patient) as parts, fleet(parts.grpc, "w0") as (worker,), client_at(parts.grpc) as stub:
         calls = [asyncio.create_task(heard(stub.Submit(asking(f"r{i}", 150)))) for i in range(6)]
         for _ in range(3):
             await asyncio.sleep(0.06)

@@ -5,8 +5,10 @@ import json
 import socket
 from contextlib import suppress
 
+import grpc
 import httpx
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from openai import AsyncOpenAI, BadRequestError, RateLimitError
 
 from loadgen.replay.tokens import text_of, tokens_at
@@ -226,6 +228,9 @@ async def test_no_engine_and_draining_are_503():
             await until(lambda: parts.heart.draining)
             assert (await client.get("/health")).json()["why"] == "draining"
             assert (await client.get("/live")).status_code == 200
+            async with grpc.aio.insecure_channel(parts.grpc) as channel:
+                said = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+            assert said.status == health_pb2.HealthCheckResponse.NOT_SERVING
             response = await client.post("/v1/completions", json=body())
             assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
             assert (await running_one).status_code == 200, "what runs ends"
