@@ -154,10 +154,14 @@ def _window_counts(source: str, windows: tuple[str, ...], draws: int) -> Floats:
 
 def rank_vector(means: Floats, tied: str = "average") -> Floats:
     """Return ranks along the last axis, 1 for the highest; ties take their average, or the least ("min")."""
-    above = signs(means)
-    ranks = 1.0 + (above < 0).sum(axis=-1)
-    shared = 0.5 * ((above == 0).sum(axis=-1) - 1) if tied == "average" else 0.0
-    return np.asarray(ranks + shared, np.float64)
+    size = np.abs(means)
+    better, equal = np.zeros(means.shape), np.zeros(means.shape)
+    for at in range(means.shape[-1]):  # one rival at a time, so that what is at work stays in the cache
+        ahead = means[..., [at]] - means
+        limit = TIE * np.maximum(size[..., [at]], size)
+        better += ahead > limit
+        equal += np.abs(ahead) <= limit
+    return 1.0 + better + (0.5 * (equal - 1.0) if tied == "average" else 0.0)
 
 
 def signs(means: Floats) -> npt.NDArray[np.int8]:

@@ -42,6 +42,7 @@ class Study(NamedTuple):
     expected: int = 0  # runs that the plan asks for, 0 if unknown
     failures: tuple[FailedRun, ...] = ()  # runs that left no result
     declared: Declared = read_declared({})
+    valued: frozenset[str] = frozenset()  # columns in which some run has a value
 
     @property
     def incomplete(self) -> str:
@@ -65,9 +66,7 @@ class Study(NamedTuple):
         return self._known(tuple(f"{metric}_{name}" for name in SLO_SETS)) if slo else ()
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(
-            name for name in dict.fromkeys(names) if name in self.runs and self.runs[name].notna().any()
-        )
+        return tuple(name for name in dict.fromkeys(names) if name in self.valued)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -130,6 +129,8 @@ def study(folder: Path, primary: str = "") -> Study:
     """
     runs = read_runs(Path(folder), sketches=False)
     _refuse_mixtures(runs, Path(folder))
+    plain = [name for name in ("scheduler", "window_id", "stratum") if name in runs]
+    runs[plain] = runs[plain].astype(object)  # arrow's strings are converted anew at each look
     plan = frozen_plan(Path(folder))
     failures = read_failures(Path(folder))
     column = _primary(runs, primary or str(plan.get("primary", "")), primary)
@@ -152,6 +153,7 @@ def study(folder: Path, primary: str = "") -> Study:
         expected=expected_runs(Path(folder)),
         failures=failures,
         declared=read_declared(plan),
+        valued=frozenset(str(name) for name in runs.columns[runs.notna().any()]),
     )
 
 
