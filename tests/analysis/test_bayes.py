@@ -16,10 +16,11 @@ def test_probabilities_are_baycomps(mean, rope):
 
 
 def test_windows_at_the_limit_count_half():
-    x = np.array([0.05] * 10 + [-0.05] * 10)
+    x = np.array([0.05] * 15 + [0.2] * 5)
     left, same, right = baycomp.SignedRankTest(np.zeros(20), x, 0.05, nsamples=2000, random_state=2).probs()
     above, within, below = signed_rank(x[None], 0.05, draws=2000)
     assert (below[0], within[0], above[0]) == pytest.approx((left, same, right), abs=0.04)
+    assert right > 0.9  # without the halves it is a toss-up
 
 
 def test_every_pair_has_three_probabilities(drawn):

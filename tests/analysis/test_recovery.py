@@ -1,9 +1,12 @@
 """Recovery curves, against draws in plain loops and on orders that are clear, hopeless, and in between."""
 
+import zlib
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from analysis.ranks import rank
+from analysis.ranks import holm, rank
 from analysis.recovery import SIZES, plateau_of, recovery_of, top_sets
 
 
@@ -26,6 +29,38 @@ def test_sets_are_disjoint_so_that_half_of_the_windows_is_no_certainty(drawn):
     found = recovery_of(drawn(np.arange(8) * 0.02, 20, 0.5, 4))
     assert found.sizes[-1] == 10
     assert found.tau[-1] < 0.5
+
+
+def loops(cell, m, rng, draws):
+    """Mean tau, Jaccard and how often the best is kept, one draw after another."""
+    told = []
+    for order in np.argsort(rng.random((draws, len(cell.windows))), axis=1):
+        sides = [cell.values[:, order[:m]], cell.values[:, order[m : 2 * m]]]
+        best = [int(np.argmax(side.mean(axis=1))) for side in sides]
+        tops = []
+        for side, first in zip(sides, best, strict=True):
+            rivals = [at for at in range(len(side)) if at != first]
+            p = [
+                stats.ttest_rel(side[first] - cell.margin, side[at], alternative="greater").pvalue
+                for at in rivals
+            ]
+            tops.append({first, *(at for at, q in zip(rivals, holm(np.array(p)), strict=True) if q > 0.05)})
+        tau = stats.kendalltau(*(side.mean(axis=1) for side in sides)).statistic
+        kept = ((best[0] in tops[1]) + (best[1] in tops[0])) / 2
+        told.append((tau, len(tops[0] & tops[1]) / len(tops[0] | tops[1]), kept))
+    return np.mean(told, axis=0)
+
+
+def test_curves_are_those_of_plain_loops(drawn, monkeypatch):
+    monkeypatch.setattr("analysis.recovery.DRAWS", 60)
+    cell = drawn([0.2, 0.19, 0.1, 0.05], 21, 0.08, 7)
+    found = recovery_of(cell)
+    rng = np.random.default_rng(zlib.crc32("|".join((cell.source, *cell.windows)).encode()))
+    for at, m in enumerate(found.sizes):
+        wanted = loops(cell, m, rng, 60)
+        assert (found.tau[at], found.jaccard[at], found.best_kept[at]) == pytest.approx(
+            tuple(wanted), abs=1e-6
+        )
 
 
 def test_top_sets_are_those_of_the_ranking(drawn):
