@@ -58,7 +58,8 @@ def chaos(
 
             raise InputError(f"no scenario {name!r}", where="--scenario", fix=f"one of {', '.join(known)}")
         typer.echo(f"{name}: {known[name].says}", err=True)
-        rows.append(asyncio.run(played(known[name], folder / name)))
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            rows.append(runner.run(played(known[name], folder / name)))
         typer.echo(f"  {line(rows[-1])}", err=True)
     if out is not None:
         from sim.calibrate import write_text

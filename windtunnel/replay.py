@@ -1,4 +1,4 @@
-"""`windtunnel replay` and `compare`: frozen windows against live services, and how that agrees with the simulator."""
+"""`windtunnel replay`: frozen windows against live services, open loop, stored as a sweep's results are."""
 
 import json
 from pathlib import Path
@@ -21,48 +21,59 @@ INVALID_RUN, LOST = 3, 5
 PROGRESS = ("auto", "live", "plain", "none")
 
 
+WindowArg = Annotated[
+    Path, typer.Argument(help="Folder of frozen windows, or one window's parquet file.", metavar="WINDOW")
+]
+OutDir = Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")]
+Regions = Annotated[list[float] | None, typer.Option(help="Pressure (rho); several may be given.")]
+Specs = Annotated[
+    list[str] | None, typer.Option(help="ENGINE+CLUSTER to set before the run; several take turns.")
+]
+Windows = Annotated[list[str] | None, typer.Option(help="Ids of windows, if not all of the folder.")]
+TargetUrl = Annotated[
+    str,
+    typer.Option(
+        help="http(s)://HOST:PORT of any OpenAI-compatible server, or grpc://HOST:PORT of a dispatcher."
+    ),
+]
+Label = Annotated[str, typer.Option(help="Name in results of a --target that is not ours.")]
+PlanName = Annotated[str, typer.Option("--plan", help="Plan of fleet and tiers for a --target.")]
+Model = Annotated[str, typer.Option(help="Model asked of a --target by HTTP; its first if unsaid.")]
+Key = Annotated[str, typer.Option(help="API key.", envvar="WINDTUNNEL_KEY")]
+Speed = Annotated[float, typer.Option(help="Time factor for a --target: 2 halves every gap.")]
+ByHttp = Annotated[bool, typer.Option("--http", help="Ask the testbed by HTTP, not by gRPC.")]
+Turns = Annotated[
+    str,
+    typer.Option(help="absolute: later turns at their recorded times; think: a gap after the answer before."),
+]
+LagP50 = Annotated[float, typer.Option(help="Most median lag of a valid run.")]
+LagP99 = Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")]
+Drain = Annotated[float, typer.Option(min=0.0, help="Wait for open answers after the last request.")]
+StopOpen = Annotated[int, typer.Option(min=0, help="End a run once so many requests are open; 0: never.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Runs of each; the further ones go to OUT/repeat-N.")]
+Progress = Annotated[str, typer.Option(help="auto, live, plain or none.")]
+
+
 def replay(
-    windows: Annotated[
-        Path, typer.Argument(help="Folder of frozen windows, or one window's parquet file.", metavar="WINDOW")
-    ],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the results; one plan a folder.")],
-    region: Annotated[list[float] | None, typer.Option(help="Pressure (rho); several may be given.")] = None,
-    scheduler: Annotated[
-        list[str] | None, typer.Option(help="ENGINE+CLUSTER to set before the run; several take turns.")
-    ] = None,
-    window: Annotated[
-        list[str] | None, typer.Option(help="Ids of windows, if not all of the folder.")
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="http(s)://HOST:PORT of any OpenAI-compatible server, or grpc://HOST:PORT of a dispatcher."
-        ),
-    ] = "",
-    label: Annotated[str, typer.Option(help="Name in results of a --target that is not ours.")] = "",
-    plan: Annotated[str, typer.Option("--plan", help="Plan of fleet and tiers for a --target.")] = "",
-    model: Annotated[str, typer.Option(help="Model asked of a --target by HTTP; its first if unsaid.")] = "",
-    key: Annotated[str, typer.Option(help="API key.", envvar="WINDTUNNEL_KEY")] = "",
-    speed: Annotated[float, typer.Option(help="Time factor for a --target: 2 halves every gap.")] = 1.0,
-    by_http: Annotated[bool, typer.Option("--http", help="Ask the testbed by HTTP, not by gRPC.")] = False,
-    turns: Annotated[
-        str,
-        typer.Option(
-            help="absolute: later turns at their recorded times; think: a gap after the answer before."
-        ),
-    ] = "absolute",
-    lag_p50_ms: Annotated[float, typer.Option(help="Most median lag of a valid run.")] = 10.0,
-    lag_p99_ms: Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")] = 50.0,
-    drain_s: Annotated[
-        float, typer.Option(min=0.0, help="Wait for open answers after the last request.")
-    ] = 120.0,
-    stop_open: Annotated[
-        int, typer.Option(min=0, help="End a run once so many requests are open; 0: never.")
-    ] = 0,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Runs of each; the further ones go to OUT/repeat-N.")
-    ] = 1,
-    progress: Annotated[str, typer.Option(help="auto, live, plain or none.")] = "auto",
+    windows: WindowArg,
+    out: OutDir,
+    region: Regions = None,
+    scheduler: Specs = None,
+    window: Windows = None,
+    target: TargetUrl = "",
+    label: Label = "",
+    plan: PlanName = "",
+    model: Model = "",
+    key: Key = "",
+    speed: Speed = 1.0,
+    by_http: ByHttp = False,
+    turns: Turns = "absolute",
+    lag_p50_ms: LagP50 = 10.0,
+    lag_p99_ms: LagP99 = 50.0,
+    drain_s: Drain = 120.0,
+    stop_open: StopOpen = 0,
+    repeats: Repeats = 1,
+    progress: Progress = "auto",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -74,15 +85,11 @@ def replay(
 
     Example: windtunnel replay windows --region 0.85 --scheduler edf+least-requests --out out/live
     """
-    from dataclasses import replace as changed
-
-    from loadgen.plan import Study
     from loadgen.replay.lag import LagLimits
     from loadgen.replay.run import ReplayRules
 
     aims = Aims(folder, target, label, plan, model, key, speed, by_http)
     place, known = aims.resolve()
-    specs = tuple(scheduler or ()) or aims.specs
     if target and scheduler:
         raise_misuse("--scheduler", "a --target's policy is its own", "leave it out, name it with --label")
     if progress not in PROGRESS:
@@ -91,20 +98,51 @@ def replay(
     own = not place.label
     rules = ReplayRules(limits=limits, drain_s=drain_s, stop_open=stop_open, checked=own)
     source, ids = window_source(windows, window or [])
-    known = changed(
-        known,
-        windows=str(source),
+    known = about(known, source, tuple(scheduler or ()) or aims.specs, tuple(region or (0.85,)))
+    places = [out, *(out / f"repeat-{number}" for number in range(2, repeats + 1))]
+    accounts: list[Account] = []
+    for where in places:
+        accounts += run_all(known, where, ids, place, rules, turns, progress)
+    if repeats > 1 and not as_json:
+        for words in spread(places, known.primary):
+            typer.echo(words)
+    finish(accounts, out, as_json)
+
+
+def about(plan: "Plan", windows: Path, specs: tuple[str, ...], regions: tuple[float, ...]) -> "Plan":
+    """Return the plan of a replay: these schedulers on these windows; what another plan declared is left out."""
+    from dataclasses import replace as changed
+
+    from loadgen.plan import Study
+
+    return changed(
+        plan,
+        windows=str(windows),
         schedulers=specs,
         controls=(),
-        regions=tuple(region or (0.85,)),
+        regions=regions,
         keep="requests",
         study=Study(),  # what a plan declares beforehand is about its own schedulers
     )
-    accounts: list[Account] = []
-    for number in range(1, repeats + 1):
-        where = out if number == 1 else out / f"repeat-{number}"
-        accounts += run_all(known, where, ids, place, rules, turns, progress)
-    finish(accounts, out, as_json)
+
+
+def spread(places: list[Path], primary: str) -> list[str]:
+    """Say how far repeated runs lie apart by the plan's metric: a sentence a scheduler, window and region."""
+    from analysis.metrics import split_column
+    from loadgen.result import read_runs
+
+    column = "_".join(filter(None, split_column(primary)))
+    seen: dict[tuple[str, str, str], list[float]] = {}
+    for place in places:
+        if (place / "runs").is_dir():
+            runs = read_runs(place, sketches=False)
+            named = zip(runs["scheduler"], runs["window_id"], runs["region"], runs[column], strict=True)
+            for scheduler, window, region, value in named:
+                seen.setdefault((scheduler, window, region), []).append(float(value))
+    return [
+        f"{scheduler} {window} rho {region}: {column} {min(values):.4g} to {max(values):.4g} in {len(values)} runs"
+        for (scheduler, window, region), values in seen.items()
+    ]
 
 
 class Aims:
@@ -282,7 +320,8 @@ def one_run(live: Any, progress: str) -> "Account":
         with Ticker(title, progress) as ticker:
             return await play(live, begin, ticker)
 
-    told, totals = asyncio.run(work())
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves a caller's own loop alone
+        told, totals = runner.run(work())
     account = store(live, told, totals)
     if caught:
         typer.echo(

@@ -103,6 +103,7 @@ class Web:
         engine = self.worker.engine
         return web.json_response(
             {
+                "policy": self.worker.policy,
                 "tally": engine.rig.plant.tally[0].tolist(),
                 "steps": int(engine.rig.known.engines.steps[0]),
                 "blocks": engine.setup.blocks,
