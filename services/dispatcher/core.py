@@ -100,7 +100,7 @@ class Dispatcher:
             raise Refusal("store_down", retry_after_s=RETRY_AFTER_S)
         answer.journalled = True
         if answer.ending is None and answer.engine >= 0:
-            self._send(answer)
+            self.send_on(answer)
         return answer
 
     def _may_enter(self, client: Client, now_s: float) -> None:
@@ -273,7 +273,7 @@ class Dispatcher:
                 answer.attempt = self.desk.attempts[decision.number]
                 answer.asked_from = -1
                 if answer.journalled:
-                    self._send(answer)
+                    self.send_on(answer)
             elif decision.kind == MOVE:
                 self.move(decision)
             elif decision.kind == STALLED:
@@ -296,7 +296,7 @@ class Dispatcher:
         for decision in decisions:
             self.decided(now_s, decision)
 
-    def _send(self, answer: Answer) -> None:
+    def send_on(self, answer: Answer) -> None:
         """Put a request on its way to its engine, with what earlier engines made of it."""
         now_s, engine = self.clock(), self.engines.get(answer.engine)
         if answer.dispatched_s < 0.0:

@@ -180,7 +180,9 @@ class Links:
         for place in heart.desk.board.held_by(worker.row):
             answer = heart.answers[int(heart.desk.board.number[place])]
             if answer.number not in held and answer.journalled:
-                heart.again("engine_lost", answer)
+                heart.send_on(
+                    answer
+                )  # the order was lost with the link: this life of the worker never had it
         tiers = [
             link.TierTargets(
                 ttft_s=tier.ttft_s if tier.ttft_s < float("inf") else None,

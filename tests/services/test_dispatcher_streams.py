@@ -315,3 +315,22 @@ async def test_a_move_that_copied_less_than_was_said_is_aborted():
         said = await call
         whole(said, 200)
         assert said.ending.migrations == 0
+
+
+async def test_an_order_that_was_lost_with_its_link_is_sent_again():
+    """The worker comes back without it: it never had it, so it is the same attempt, on the same engine."""
+    async with running(QUICK) as parts, fleet(parts.grpc, "w0") as (worker,), client_at(parts.grpc) as stub:
+        taken = worker.take
+
+        def losing(message):
+            if message.WhichOneof("kind") == "enqueue":
+                worker.take = taken
+                worker.cut()
+            else:
+                taken(message)
+
+        worker.take = losing
+        said = await heard(stub.Submit(asking("r", 30)))
+        whole(said, 30)
+        assert (said.ending.attempts, len(worker.seen), len(worker.welcomes)) == (1, 1, 2)
+        at_rest(parts)
