@@ -1,10 +1,13 @@
 """A worker on its link: orders, credit, acknowledgement, cuts, drain and cancel, over real sockets."""
 
+import grpc
 import pytest
 from aiohttp import ClientSession
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from loadgen.replay.tokens import piece_of, tokens_at
 from services.rpc.windtunnel.v1 import worker_pb2 as wire
+from services.worker.process import tell_health
 from tests.services.desk import PLENTY, linked
 
 pytestmark = pytest.mark.timeout(60)
@@ -195,3 +198,13 @@ async def test_a_stalled_engine_and_a_partition_only_delay():
         seat.enqueue(2)
         await seat.until(lambda: (2, 1) in seat.finals)
         assert seat.finals[2, 1].reason == "engine_error"
+
+
+async def test_health_is_told_over_grpc():
+    """Serving, until it is not."""
+    async with linked() as (_, _, place), grpc.aio.insecure_channel(place.grpc) as channel:
+        asked = health_pb2.HealthCheckRequest(service="windtunnel.v1.WorkerPeer")
+        check = health_pb2_grpc.HealthStub(channel).Check
+        assert (await check(asked)).status == health_pb2.HealthCheckResponse.SERVING
+        await tell_health(place, good=False)
+        assert (await check(asked)).status == health_pb2.HealthCheckResponse.NOT_SERVING

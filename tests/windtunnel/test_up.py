@@ -129,6 +129,28 @@ def test_a_replay_by_http_counts_the_same_tokens(windtunnel, testbed, window, tm
     assert (runs[0]["lost_tokens"], runs[0]["repeated_tokens"], runs[0]["miscounted"]) == (0, 0, 0)
 
 
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_was_measured(begin, windtunnel, testbed, window, tmp_path):
+    """Exit 130, the rows that were sent and those that were not, beside the results and never among them."""
+    out = tmp_path / "out"
+    command = begin(
+        "replay", window, "--dir", testbed.folder, "--out", out, "--region", "0.3", "--progress", "plain"
+    )
+    for line in command.stderr:
+        if " sent " in line:
+            break
+    time.sleep(1.0)
+    command.send_signal(signal.SIGINT)
+    command.communicate(timeout=60)
+    assert command.returncode == 130
+    told = json.loads(next((out / "replays").glob("*.json")).read_text())
+    assert told["kept_in"] == "partial"
+    assert 0 < told["lag"]["sent"] < 200
+    assert told["lag"]["sent"] + told["lag"]["unsent"] == 200
+    assert windtunnel("results", "verify", out / "partial").code == 0
+    assert windtunnel("rank", out).code == 2, "nothing of it is ranked"
+
+
 def test_a_worker_that_is_killed_loses_nothing(windtunnel, testbed, window, tmp_path):
     """kill -9 in the middle: every accepted request ends, each token comes once; its place is told as dead."""
     victim = testbed.workers[0]
