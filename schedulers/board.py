@@ -1,7 +1,7 @@
 """The dispatcher's tables while requests come and go: rows are opened, kept in step with reports, and used again."""
 
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class Board:
     ) -> None:
         self.view = allocate(64, 0, tiers, tenant_weights, memo)._replace(params=params)
         self.memo, self.rows_max = memo, rows_max
+        self.blank = self._blank()
         self.number: Ints = np.full(64, -1, np.int64)
         self.row_of: dict[int, int] = {}
         self.free = list(range(63, -1, -1))
@@ -75,15 +76,21 @@ class Board:
         if not self.free and not self._grow_requests():
             return -1
         row, table = self.free.pop(), self.view.requests
-        blank = allocate(1, 0, self.view.tiers, self.view.tenants.weight, self.memo).requests
-        for column, empty in zip(table, blank, strict=True):
-            column[row] = empty[0]
+        if self.blank[0] is not self.memo:
+            self.blank = self._blank()
+        for column, empty in zip(table, self.blank[1], strict=True):
+            column[row] = empty
         for name in COLUMNS:
             getattr(table, name)[row] = getattr(arrival, name)
         table.generated_tokens[row] = arrival.generated
         self.view.sent[:, row] = 0
         self.number[row], self.row_of[arrival.number] = arrival.number, row
         return row
+
+    def _blank(self) -> tuple[Memo, list[Any]]:
+        """What an unused row holds, and for which memory of a policy."""
+        table = allocate(1, 0, self.view.tiers, self.view.tenants.weight, self.memo).requests
+        return self.memo, [column[0] for column in table]
 
     def close(self, row: int) -> None:
         """Take a request off every list and give its row back."""
