@@ -79,13 +79,13 @@ def _figures(of: Findings, stats: Statistics | None) -> dict[str, tuple[Figure, 
     if stats:
         by_load = sorted(of.study.regions, key=lambda region: abs(float(region) - USUAL_RHO))
         margin = next((cell.margin for key, cell in of.cells.items() if key[2] == of.study.primary), 1.0)
-        maps = [reversal_map(one, names) for one in stats.families]
-        bars = [outcome_counts(one) for one in stats.families if one.size]
+        asked = [one for one in stats.families if one.name in ("planned", "sources")]
+        others = [one for one in stats.families if one.name not in ("planned", "sources")]
         found |= {
             "matrices": tuple(axis_matrix(stats.matrices, axis, names) for axis in ("source", "region")),
             "panel": tuple(axis_matrix(stats.matrices, axis, names) for axis in ("metric", "slo")),
-            "reversals": (*bars[:1], *maps[:1]),
-            "families": (*bars[1:], *maps[1:]),
+            "reversals": _families(asked, names),
+            "families": _families(others, names),
             "differences": tuple(
                 critical_differences(stats.omnibus, source, name, by_load) for source, name in names.items()
             ),
@@ -94,6 +94,12 @@ def _figures(of: Findings, stats: Statistics | None) -> dict[str, tuple[Figure, 
             "portable": (components(stats.components),),
         }
     return {section: tuple(one for one in listed if one) for section, listed in found.items()}
+
+
+def _families(families: Sequence[Family], names: Mapping[str, str]) -> tuple[Figure | None, ...]:
+    """Return the counts and the map of each family that has hypotheses."""
+    tested = [one for one in families if one.size]
+    return tuple(figure for one in tested for figure in (outcome_counts(one), reversal_map(one, names)))
 
 
 def _tables(of: Findings, stats: Statistics | None) -> dict[str, tuple[Table, ...]]:

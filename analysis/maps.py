@@ -50,6 +50,15 @@ MOST_COLUMNS = 72
 BROKEN = "split(datum.label, ' – ')"
 """Expression that breaks the name of a pair over two lines."""
 
+FAMILIES = {
+    "sources": "between sources",
+    "regions": "between regions",
+    "metrics": "between metrics",
+    "slo": "between SLO sets",
+    "planned": "pairs named beforehand, between sources",
+}
+"""Families in words."""
+
 AXIS_COLUMNS = {"source": "rho", "region": "rho", "metric": "metrics, rho", "slo": "SLO sets, rho"}
 
 AXIS_TITLES = {
@@ -163,7 +172,9 @@ def outcome_counts(of: Family) -> Figure:
     )
     told = "Outcomes of the family " + of.name + ": " + ", ".join(f"{n} {o}" for o, n in of.counts.items())
     made = made.properties(width="container", height=26 * len(bars))
-    return Figure(f"outcomes-{of.name}", "Outcomes", told, as_spec(made, rows), 760)
+    return Figure(
+        f"outcomes-{of.name}", f"Outcomes, {FAMILIES.get(of.name, of.name)}", told, as_spec(made, rows), 760
+    )
 
 
 def reversal_map(of: Family, names: Mapping[str, str]) -> Figure | None:
@@ -205,7 +216,9 @@ def reversal_map(of: Family, names: Mapping[str, str]) -> Figure | None:
         spacing=12,
     )
     told = f"Outcome of every pair of schedulers in every pair of conditions, family {of.name}"
-    return Figure(f"reversals-{of.name}", "Reversal map", told, as_spec(made, rows))
+    return Figure(
+        f"reversals-{of.name}", f"Reversal map, {FAMILIES.get(of.name, of.name)}", told, as_spec(made, rows)
+    )
 
 
 def where_words(row: Mapping[str, Any], side: str, names: Mapping[str, str], axis: str) -> str:

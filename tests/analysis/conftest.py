@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from analysis.answers import Statistics
+from analysis.findings import Findings, find
 from analysis.scores import Scores
+from analysis.statistics import statistics
 from loadgen.result import GAP_BINS, RunKey, Totals, write_shard
 
 RANKED = ("fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred")
@@ -146,6 +149,18 @@ def drawn() -> Callable[..., Scores]:
         return make_scores(np.asarray(means, np.float64)[:, None] + noise, **where)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def found(usual: Path) -> Findings:
+    """Return what the usual made-up sweep shows."""
+    return find(usual)
+
+
+@pytest.fixture(scope="session")
+def stats(found: Findings) -> Statistics:
+    """Return the statistics of the usual made-up sweep."""
+    return statistics(found)
 
 
 @pytest.fixture(scope="session")

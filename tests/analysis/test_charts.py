@@ -14,22 +14,10 @@ from analysis.charts import COLOURS, config, in_colours, series, still
 from analysis.contents import contents
 from analysis.diagrams import attribution, critical_differences
 from analysis.figures import labelled
-from analysis.findings import find
 from analysis.maps import LOOKS, MEDIAN, axis_matrix, reversal_map
-from analysis.statistics import statistics
 
 INK_ON = ("paper", "box", "wash", "t2", "t3", "t4", "t5", "t6", "stable", "sign", "equivalent", "undecided")
 STRONG_ON = ("t1", "t7", "t8", "reversal")
-
-
-@pytest.fixture(scope="module")
-def found(usual):
-    return find(usual)
-
-
-@pytest.fixture(scope="module")
-def stats(found):
-    return statistics(found)
 
 
 @pytest.fixture(scope="module")

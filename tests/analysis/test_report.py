@@ -10,7 +10,6 @@ from analysis.contents import contents
 from analysis.findings import find
 from analysis.numerals import ceiling, interval, number, tau
 from analysis.report import render, write_report
-from analysis.statistics import statistics
 from loadgen.result import InputError
 
 SMALL = {"sources": ("azure_surrogate", "burstgpt_surrogate"), "regions": (0.85, 1.1), "windows": 8}
@@ -52,16 +51,6 @@ class Page(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag, f"{tag} closes something else, line {self.getpos()[0]}"
-
-
-@pytest.fixture(scope="module")
-def found(usual):
-    return find(usual)
-
-
-@pytest.fixture(scope="module")
-def stats(found):
-    return statistics(found)
 
 
 @pytest.fixture(scope="module")
