@@ -6,7 +6,6 @@ or more sources at once.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,14 +120,16 @@ def adjust(p: Floats, method: str) -> Floats:
     return adjusted
 
 
-def family(of: Hypotheses, cells: Mapping[Key, Scores]) -> Family:
-    """Return a family's outcomes. Hypotheses of which a scheduler isn't ranked on a side are left out."""
+def family(of: Hypotheses, cells: Mapping[Key, Scores], tested: dict[Key, PairTests] | None = None) -> Family:
+    """Return a family's outcomes. Hypotheses of which a scheduler isn't ranked on a side are left out.
 
-    @cache
-    def tests(key: Key) -> PairTests:
-        return pair_tests(cells[key], of.pairs)
-
-    sides = [(tests(x), tests(y)) for x, y in of.sides]
+    ``tested`` keeps a condition's tests for another family over the same pairs.
+    """
+    tests = {} if tested is None else tested
+    for key in (key for side in of.sides for key in side):
+        if key not in tests:
+            tests[key] = pair_tests(cells[key], of.pairs)
+    sides = [(tests[x], tests[y]) for x, y in of.sides]
     table = _table(of, sides)
     known = table["p_rev"].notna().to_numpy()
     excluded = of.excluded + int((~known).sum())

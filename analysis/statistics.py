@@ -33,7 +33,7 @@ from analysis.panel import panel_of
 from analysis.power import power_of
 from analysis.ranks import Ranking, rank
 from analysis.recovery import recovery_of
-from analysis.reversals import Hypotheses, crossing, family
+from analysis.reversals import Hypotheses, PairTests, crossing, family
 from analysis.scores import Scores, scores
 from analysis.topsets import jaccard, rbo, top_set_of
 
@@ -176,13 +176,14 @@ def _families(ground: _Ground) -> tuple[Family, ...]:
     found = []
     if declared.planned_pairs:
         found.append(family(_planned(ground), ground.cells))
+    tested: dict[Key, PairTests] = {}
     for name, axis in (("sources", "source"), ("regions", "region"), ("metrics", "metric"), ("slo", "slo")):
         sides = _sides(ground, axis)
         kept = tuple((x, y) for x, y in sides if _alike(of, x, y))
         if kept:
             left = (len(sides) - len(kept)) * len(ground.pairs)
             hypotheses = Hypotheses(name, axis, False, name in declared.families, kept, ground.pairs, left)
-            found.append(family(hypotheses, ground.cells))
+            found.append(family(hypotheses, ground.cells, tested))
     return tuple(found)
 
 
