@@ -119,6 +119,7 @@ class Told(NamedTuple):
     migrations: int
     longest_gap_s: float
     took_s: float
+    fault: str = ""  # what went wrong with the scenario itself
 
     @property
     def good(self) -> bool:
@@ -197,12 +198,17 @@ async def play(scenario: Scenario, state: State, wish: Wish) -> Told:
         replay = Replay(schedule, sender, rules, ((inf,) * 3, (inf,) * 3))
         acting = asyncio.create_task(_act(scenario, Stage(state, replay, wish)))
         told = await replay.run()
-        await acting
-    return account(scenario, told)
+        fault = await acting
+    return account(scenario, told)._replace(fault=fault)
 
 
-async def _act(scenario: Scenario, stage: Stage) -> None:
-    await scenario.act(stage)
+async def _act(scenario: Scenario, stage: Stage) -> str:
+    """Let it act; return what went wrong with the act itself, "" if nothing did."""
+    try:
+        await scenario.act(stage)
+    except AssertionError as error:
+        return str(error)
+    return ""
 
 
 def account(scenario: Scenario, told: Replayed) -> Told:

@@ -21,6 +21,9 @@ from services.chaos import (
 OVERLOAD = Load(requests=1500, gap_s=0.01, prompt_tokens=600, output_tokens=150)
 """About ten times what two engines at speed 1 can do."""
 
+MOVING = Load(requests=60, gap_s=0.1, prompt_tokens=150, output_tokens=500)
+"""Answers long enough to move several times."""
+
 PHASES = ("reserve", "copy", "stop", "receive", "commit")
 
 
@@ -157,7 +160,7 @@ def die_in(phase: str) -> Scenario:
         await until_dead(stage.worker(0))
 
     words = f"SIGKILL of a worker in phase {phase} of a live migration"
-    return Scenario(f"migration-{phase}", words, act, spec="fcfs-chunked+restless")
+    return Scenario(f"migration-{phase}", words, act, MOVING, "fcfs-chunked+restless")
 
 
 def redis_scenario(redis: Redis) -> Scenario:
@@ -200,7 +203,11 @@ SCENARIOS = (
         queue_max=100,
     ),
     Scenario(
-        "migrations", "every request moves every 0.3 s, nothing breaks", nothing, spec="fcfs-chunked+restless"
+        "migrations",
+        "every request moves every 0.3 s, nothing breaks",
+        nothing,
+        MOVING,
+        "fcfs-chunked+restless",
     ),
     *map(die_in, PHASES),
 )

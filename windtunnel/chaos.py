@@ -117,7 +117,7 @@ def line(told: "Told") -> str:
     """One account in words."""
     parts = [f"{told.requests} asked", f"{told.finished} finished"]
     parts += [f"{count} {reason}" for reason, count in (told.refused | told.failed).items()]
-    word = "good" if told.good else "NOT GOOD"
+    word = "good" if told.good else f"NOT GOOD {told.fault}".rstrip()
     parts.append(
         f"lost {told.lost_requests} requests and {told.lost_tokens} tokens, repeated {told.repeated_tokens}"
     )
@@ -138,7 +138,8 @@ def table(rows: "list[Told]") -> str:
     head = [*titles, "repeated tokens", "moves", "longest gap s"]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     for one in rows:
-        cells: list[Any] = [one.says, one.requests, one.finished, counts(one.refused), counts(one.failed)]
+        says = f"{one.says} (the fault did not come about: {one.fault})" if one.fault else one.says
+        cells: list[Any] = [says, one.requests, one.finished, counts(one.refused), counts(one.failed)]
         cells += [
             one.lost_requests,
             one.lost_tokens,

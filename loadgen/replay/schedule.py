@@ -57,7 +57,7 @@ class Schedule(NamedTuple):
     hash_ids: Ints | None
     block_tokens: int
 
-    def __iter__(self) -> Iterator[Asked]:  # type: ignore[override]
+    def requests(self) -> Iterator[Asked]:
         """Yield the requests in the window's order."""
         return (self.asked(row) for row in range(len(self.due_s)))
 

@@ -48,7 +48,7 @@ class Trails:
         count = len(schedule.due_s)
         self.schedule = schedule
         self.checked = checked  # tokens are those of the seed: each can be held against what it must be
-        self.seeds = [asked.seed for asked in schedule]
+        self.seeds = [asked.seed for asked in schedule.requests()]
         self.now_s = 0.0
         self.due_s: Floats = schedule.due_s.copy()  # moved by ``think`` to the answer before
         self.sent_s, self.first_s, self.last_s, self.ended_s = (np.full(count, nan) for _ in range(4))

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from loadgen.facts import FAILED, FINISHED, REJECTED
+from loadgen.replay.health import Pulse
 from loadgen.replay.http_sender import HttpSender
 from loadgen.replay.run import Replay, ReplayRules
 from loadgen.replay.tokens import piece_of, tokens_at
@@ -189,3 +190,18 @@ async def test_nobody_there_is_said():
         told = await Replay(gone.schedule, gone, RULES, ()).run()
     assert told.trails.reasons == ["unreachable", "unreachable"]
     await asyncio.sleep(0)
+
+
+async def test_the_loop_of_a_busy_client_is_told():
+    """A busy loop injected: the health says so."""
+    pulse = Pulse()
+    task = asyncio.create_task(pulse.run())
+    await asyncio.sleep(0.06)
+    end_s = asyncio.get_running_loop().time() + 0.3
+    while asyncio.get_running_loop().time() < end_s:
+        pass
+    await asyncio.sleep(0.06)
+    task.cancel()
+    told = pulse.health()
+    assert told.loop_max_s > 0.1
+    assert any("loop" in words for words in told.warnings)

@@ -25,10 +25,10 @@ def told(edit):
     """The account of six requests of which all but the edited ones end well."""
     schedule = window(LOAD, "test")
     trails = Trails(schedule, checked=True)
-    for asked in schedule:
+    for asked in schedule.requests():
         trails.sent(asked.row, asked.due_s)
     edit(trails)
-    for asked in schedule:
+    for asked in schedule.requests():
         if trails.outcome[asked.row] < 0 and not trails.tokens[asked.row]:
             trails.took(asked.row, 0, tokens_at(asked.seed, 0, asked.output_tokens), 1.0)
             trails.ended(asked.row, Ending(FINISHED, "length", usage_tokens=asked.output_tokens), 1.0)
