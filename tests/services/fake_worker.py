@@ -51,10 +51,12 @@ class FakeWorker:
     seen: list = field(default_factory=list)
     welcomes: list = field(default_factory=list)
     orders: list = field(default_factory=list)
+    told: list = field(default_factory=list)
     peers: dict = field(default_factory=dict)  # fake workers by name: where a move's state goes
     task: asyncio.Task | None = None
     out: asyncio.Queue | None = None
     frozen: bool = False
+    hung: bool = False  # frozen, and does not come back when its link is cut
     lie: int = 0
 
     async def __aenter__(self):
@@ -89,7 +91,7 @@ class FakeWorker:
                     and error.code() == grpc.StatusCode.UNAUTHENTICATED
                 ):
                     raise
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(3600 if self.hung else 0.03)
 
     async def linked(self):
         self.out = asyncio.Queue()
@@ -157,6 +159,7 @@ class FakeWorker:
             self.migrate(message.migration)
 
     def progress(self, row):
+        self.told.append((row.number, row.attempt, row.done))
         job = self.jobs.get(row.number)
         if job is None or job.attempt != row.attempt:
             return

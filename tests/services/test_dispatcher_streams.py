@@ -7,6 +7,7 @@ import pytest
 from services.dispatcher.process import running
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 from services.rpc.windtunnel.v1 import request_pb2 as wire
+from services.rpc.windtunnel.v1 import worker_pb2 as link
 from tests.services.fake_worker import FakeWorker, fleet
 from tests.services.live_stage import ROOM, asking, changed, client_at, heard, until
 
@@ -333,4 +334,35 @@ async def test_an_order_that_was_lost_with_its_link_is_sent_again():
         said = await heard(stub.Submit(asking("r", 30)))
         whole(said, 30)
         assert (said.ending.attempts, len(worker.seen), len(worker.welcomes)) == (1, 1, 2)
+        at_rest(parts)
+
+
+async def test_a_worker_may_forget_what_nobody_knows_and_what_is_kept():
+    """Tokens of a strange request, of a void attempt, and of one that is in the journal: all are told done."""
+    async with running(QUICK) as parts, fleet(parts.grpc, "w0") as (worker,), client_at(parts.grpc) as stub:
+        whole(await heard(stub.Submit(asking("r", 5))), 5)
+        number = next(iter(parts.heart.answers))
+        await until(lambda: (number, 1, True) in worker.told)
+        for strange, attempt in ((999, 1), (number, 7)):
+            row = link.RequestTokens(number=strange, attempt=attempt, run=wire.TokenRun(offset=0, tokens=[1]))
+            worker.say(tokens=link.TokenBatch(requests=[row]))
+            await until(lambda wanted=(strange, attempt, True): wanted in worker.told)
+        assert len(parts.heart.answers[number].tokens) == 5
+
+
+async def test_a_hung_worker_is_found_out_by_its_silence():
+    """No word for silence_s: its link is cut, and after the grace its requests go on elsewhere."""
+    config = changed(QUICK, timeouts={"silence_s": 1.0}, scheduling={"heartbeat_s": 0.1})
+    async with (
+        running(config) as parts,
+        fleet(parts.grpc, "w0", "w1") as workers,
+        client_at(parts.grpc) as stub,
+    ):
+        calls = [asyncio.create_task(heard(stub.Submit(asking(f"r{i}", 800)))) for i in range(2)]
+        await until(lambda: all(any(job.sent > 10 for job in one.jobs.values()) for one in workers))
+        workers[0].hung = workers[0].frozen = True
+        for said in await asyncio.gather(*calls):
+            whole(said, 800)
+        assert [asked.attempt for asked in workers[1].seen].count(2) == 1
+        assert not parts.links.workers["w0"].connected
         at_rest(parts)
