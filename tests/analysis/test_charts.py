@@ -101,6 +101,19 @@ def test_a_matrix_shows_the_agreement_and_the_ceiling_of_each_condition(found, s
     assert middle["value"] == pytest.approx(np.median(counted), abs=1e-5)
 
 
+def test_a_median_leaves_out_what_is_not_counted(stats, found):
+    first, second = (
+        one for one in stats.matrices if one.axis == "source" and one.fixed[2] == found.study.primary
+    )
+    pair = (first._replace(cross=np.full((2, 2), 0.9)), second._replace(cross=np.full((2, 2), 0.1)))
+    pair = (pair[0]._replace(counted=np.ones((2, 2), bool)), pair[1]._replace(counted=np.zeros((2, 2), bool)))
+    rows = rows_of(axis_matrix(pair, "source", {}))
+    middle = next(row for row in rows if row["shown"] == MEDIAN and not row["own"])
+    assert (middle["value"], middle["says"]) == (0.9, "1 of 2 conditions")
+    pale = next(row for row in rows if row["shown"] == f"rho {second.fixed[1]}" and not row["own"])
+    assert not pale["counted"]
+
+
 def test_the_reversal_map_has_a_letter_for_every_hypothesis(found, stats):
     family = next(one for one in stats.families if one.name == "sources")
     rows = rows_of(reversal_map(family, labelled(found.study)))

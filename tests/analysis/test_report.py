@@ -124,6 +124,13 @@ def test_names_are_escaped(found, usual):
     assert "<script>alert" not in render(found._replace(study=odd), usual)
 
 
+def test_a_name_cannot_end_the_script(found, usual):
+    runs = found.study.runs.assign(label="</script><b>")
+    text = render(found._replace(study=found.study._replace(runs=runs)), usual)
+    assert "</script><b>" not in text
+    assert Page(text).open == []
+
+
 def test_same_results_same_bytes(usual, text, tmp_path):
     assert write_report(usual, tmp_path / "a.html").read_text(encoding="utf-8") == text
 
