@@ -1,7 +1,9 @@
 """Fixtures and settings shared by every test."""
 
+import asyncio
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,12 @@ def traces_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("real trace files absent")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _event_loop_at_hand() -> Iterator[None]:
+    """A loop that is there before the first asynchronous test: pytest-asyncio makes one else, and leaves it open."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
