@@ -1,5 +1,6 @@
 """Staged live migration: reserve at the destination, copy while decoding goes on, then commit or abort, whole."""
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from schedulers.cost import blocks_for
@@ -11,6 +12,9 @@ from services.store.records import Sent
 
 if TYPE_CHECKING:
     from services.dispatcher.core import Dispatcher
+
+COMMITTED_MAX = 256
+"""Moves that are remembered after their commit, in case the destination finds that it can't."""
 
 
 class Move(NamedTuple):
@@ -33,6 +37,7 @@ class Migrations:
         self.heart = heart
         self.moves: dict[int, Move] = {}
         self.following = 1
+        self.committed: OrderedDict[int, tuple[Answer, int]] = OrderedDict()  # the latest, with their attempt
 
     def begin(self, decision: Decision) -> None:
         """Start a move that the desk decided, or tell the desk that it can't be."""
@@ -63,7 +68,9 @@ class Migrations:
         move = self.moves.get(said.migration)
         kind = said.WhichOneof("kind")
         if move is None or kind is None or engine not in (move.source, move.target):
-            if kind in ("reserved", "copied", "stopped"):
+            if kind == "failed":
+                self._fell(engine, said)
+            elif kind in ("reserved", "copied", "stopped"):
                 self._abort_at(engine, said)
             return
         if kind == "failed":
@@ -74,6 +81,12 @@ class Migrations:
             self._advance(move._replace(stopped=said.stopped.generated))
         elif kind == "copied" and engine == move.target:
             self._advance(move._replace(copied=said.copied.generated))
+
+    def _fell(self, engine: int, said: link.MigrationStep) -> None:
+        """A destination that can't go on after all: the request is computed again elsewhere."""
+        answer, attempt = self.committed.pop(said.migration, (None, 0))
+        if answer is not None and answer.attempt == attempt and answer.engine == engine:
+            self.heart.again("engine_error", answer)
 
     def _copy(self, move: Move, ticket: int) -> None:
         target = self.heart.engines.get(move.target)
@@ -105,6 +118,9 @@ class Migrations:
         answer.sequence = heart.desk.moved(answer.number, move.target, heart.clock())
         answer.attempt, answer.engine = heart.desk.attempts[answer.number], move.target
         answer.migrations += 1
+        self.committed[move.migration] = answer, answer.attempt
+        while len(self.committed) > COMMITTED_MAX:
+            self.committed.popitem(last=False)
         answer.asked_from = -1
         if target is not None:
             heart.note(Sent(answer.number, answer.attempt, target.worker_id, True))

@@ -192,6 +192,8 @@ class FakeWorker:
             )
         elif kind == "commit" and number in self.jobs:
             del self.jobs[number]
+        elif kind == "commit" and self.mood == "breaks commit":
+            self.say(migration=link.MigrationStep(**step, failed=link.Failed(why="told to")))
         elif kind == "commit":
             asked = self.reserved
             start = order.commit.next_index

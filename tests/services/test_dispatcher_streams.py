@@ -366,3 +366,19 @@ async def test_a_hung_worker_is_found_out_by_its_silence():
         assert [asked.attempt for asked in workers[1].seen].count(2) == 1
         assert not parts.links.workers["w0"].connected
         at_rest(parts)
+
+
+async def test_a_destination_that_breaks_after_the_commit_costs_time_only():
+    """The source has let it go: prompt and tokens are computed again, and the client sees one stream."""
+    async with running(QUICK) as parts, fleet(parts.grpc, "w0", "w1", migrates=True) as workers:
+        async with client_at(parts.grpc) as stub:
+            call = asyncio.create_task(heard(stub.Submit(asking("r", 200))))
+            await until(lambda: parts.heart.answers and next(iter(parts.heart.answers.values())).engine >= 0)
+            for worker in workers:
+                worker.mood = "breaks commit"
+            _, source, target = await moving(parts, workers, 10)
+            said = await call
+            whole(said, 200)
+            assert said.ending.migrations == 1
+            assert len(source.seen) + len(target.seen) == 2
+        at_rest(parts)
