@@ -26,7 +26,7 @@ async def begin_move(source, target, to, *, blocks=30, length=2000):
     """Reserve and copy; returns once both sides have answered."""
     source.enqueue(9, prompt=200, length=length)
     await source.until(lambda: len(source.answer(9)) > 3)
-    reserve = wire.Reserve(request=order(9, prompt=200, length=length, attempt=2), blocks=blocks)
+    reserve = wire.Reserve(request=order(9, prompt=200, length=length, attempt=2, credit=0), blocks=blocks)
     target.say(migration=wire.MigrationOrder(migration=1, number=9, reserve=reserve))
     ticket = (await target.until(lambda: target.moves))[0].reserved.ticket
     copy = wire.Copy(attempt=1, peer_address=to.grpc, ticket=ticket)
