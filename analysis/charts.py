@@ -62,6 +62,7 @@ class Figure(NamedTuple):
     spec: Spec
     width: int = 0  # of its still picture; 0: its own, and in the page it scrolls in its box
     choices: tuple[str, ...] = ()  # values of its menu, the shown one first
+    keyed: bool = False  # in the page its colours are told beside it, once for several charts
 
 
 def colour(name: str) -> str:
@@ -141,8 +142,18 @@ def still(figure: Figure, chosen: str = "") -> Spec:
     for one in spec.get("params", ()) if chosen else ():
         if one.get("bind"):
             one["value"] = chosen
+    if figure.keyed:
+        _add_key(spec)
     spec["config"] = config() | {"background": COLOURS["paper"][0]}
     return in_colours(spec)
+
+
+def _add_key(spec: Spec) -> None:
+    """Give a chart whose key is the page's a legend of its own: one for colour, dash and mark together."""
+    for part in (spec, *spec.get("layer", ())):
+        for channel in ("color", "strokeDash", "shape"):
+            if channel in part.get("encoding", {}):
+                part["encoding"][channel] |= {"legend": {"orient": "right"}, "title": None}
 
 
 def in_colours(spec: Spec) -> Spec:

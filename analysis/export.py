@@ -16,6 +16,9 @@ from loadgen.result import InputError
 LONGTABLE = 40
 """A table of more rows breaks over pages."""
 
+_ESCAPED = re.compile(r"[&%$#_{}]")
+"""What LaTeX reads as a command in a caption, which pandas leaves as it is."""
+
 TEX = {"−": "$-$", "–": "--", "≥": "$\\geq$", "≤": "$\\leq$", "→": "$\\to$", "±": "$\\pm$", "·": "$\\cdot$"}
 
 
@@ -56,8 +59,9 @@ def latex(table: Table) -> str:
     for place, name in enumerate(table.columns):
         frame[name] = [row[place] for row in table.shown()]
     sides = "".join("l" if kind in ("text", "prose") else "r" for kind in table.kinds)
+    caption = _ESCAPED.sub(r"\\\g<0>", table.title)
     text = frame.to_latex(
-        index=False, escape=True, caption=table.title, label=f"tab:{table.name}", column_format=sides,
+        index=False, escape=True, caption=caption, label=f"tab:{table.name}", column_format=sides,
         longtable=len(table.rows) > LONGTABLE,
     )  # fmt: skip
     for sign, command in TEX.items():

@@ -63,7 +63,9 @@ def curves(of: Findings) -> tuple[Figure, ...]:
     """Return one figure a source: the primary metric over regions with 95 % bands."""
     found = []
     for source, name in labelled(of.study).items():
-        found.append(Figure(f"curves-{source}", name, _told(of, source), _curves(of, source), PANEL_PX))
+        found.append(
+            Figure(f"curves-{source}", name, _told(of, source), _curves(of, source), PANEL_PX, keyed=True)
+        )
     return tuple(found)
 
 

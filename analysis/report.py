@@ -58,7 +58,11 @@ def write_report(
     from analysis.statistics import statistics
 
     of = findings or find(folder, primary)
-    text = render(of, Path(folder), stats or statistics(of))
+    with ThreadPoolExecutor(1) as aside:  # bundling takes a second or two, beside the statistics
+        bundled = aside.submit(_script)
+        stats = stats or statistics(of)
+        bundled.result()
+    text = render(of, Path(folder), stats)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -78,16 +82,12 @@ def render(of: Findings, folder: Path, stats: Statistics | None = None) -> str:
     """Return the report's HTML; sections that need statistics say so without them."""
     from analysis.methods import methods
 
-    with ThreadPoolExecutor(1) as aside:  # bundling takes a second, beside the drawing
-        script = aside.submit(_script)
-        attributions = read_attributions(folder)
-        held = contents(of, stats, attributions)
-        values = _values(of, folder, stats)
-        text = methods(of, stats, attributions)
-        return environment().get_template("report.html.j2").render(
-            held=held, attributions=attributions, methods=text, script=script.result(),
-            specs=_specs(held), **values,
-        )  # fmt: skip
+    attributions = read_attributions(folder)
+    held = contents(of, stats, attributions)
+    return environment().get_template("report.html.j2").render(
+        held=held, attributions=attributions, methods=methods(of, stats, attributions), script=_script(),
+        specs=_specs(held), **_values(of, folder, stats),
+    )  # fmt: skip
 
 
 def _values(of: Findings, folder: Path, stats: Statistics | None) -> dict[str, Any]:

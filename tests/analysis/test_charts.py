@@ -143,6 +143,13 @@ def test_parts_of_an_attribution_are_drawn_as_they_are(attributions):
     assert bars == {"all together": 0.41, "lengths": 0.3, "arrivals": 0.11, "slo": 0.0}
 
 
+def test_a_still_picture_of_curves_names_every_scheduler(figures, found):
+    figure = next(one for one in figures.values() if one.name.startswith("curves-"))
+    drawn = vl_convert.vegalite_to_svg(still(figure))
+    for name in found.study.schedulers:
+        assert drawn.count(f">{name}</text>") == 1
+
+
 def test_a_choice_of_the_menu_changes_the_still_picture(figures):
     figure = next(one for one in figures.values() if len(one.choices) > 1)
     first, other = still(figure), still(figure, figure.choices[1])

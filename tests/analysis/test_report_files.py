@@ -50,6 +50,7 @@ def test_latex_escapes_and_rules():
     made = table("t_1", "A & B", ("name", "x|number"), [("a_b", -0.5), ("50%", np.nan)])
     text = latex(made)
     assert r"\toprule" in text
+    assert r"\caption{A \& B}" in text
     assert r"a\_b & $-$0.500 \\" in text
     assert r"50\% & -- \\" in text
     assert "−" not in text
