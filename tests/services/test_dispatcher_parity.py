@@ -117,7 +117,7 @@ def simulated(demand, scheduler, place):
 
 
 @pytest.mark.parametrize("name", [*cluster_names(), "llumnix:demand=0", "lmetric:pending=1"])
-@pytest.mark.parametrize(("seed", "rate_per_s"), [(0, 30.0), (1, 150.0)])
+@pytest.mark.parametrize(("seed", "rate_per_s"), [pytest.param(0, 30.0, marks=pytest.mark.slow), (1, 150.0)])
 def test_decisions_are_the_simulators(name, seed, rate_per_s):
     """Same arrivals, same log: engine, refusals and their reasons, from the first request to the last."""
     scheduler, demand = load(f"fcfs-chunked+{name}"), window(seed, rate_per_s)
