@@ -1,6 +1,7 @@
 """`windtunnel compare`: a live run held against the simulator's, request by request and rank by rank."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 LATENCIES = ("ttft", "tpot", "e2e")
 METRICS = ("attainment:S2", "attainment:tier", "ttft_p95_s", "e2e_mean_s", "throughput_tokens_per_s")
 """By which the ranks of several schedulers are compared, where both folders have them."""
+
+WIDTH = 120
+"""Columns where no terminal says how many there are."""
 
 CONDITION = ["source", "region", "window_id", "scheduler"]
 
@@ -187,15 +191,17 @@ def show(told: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    table = Table(title="Live against simulated, relative error of a request", title_justify="left", box=None)
-    for title in ("scheduler", "window", "rho", "requests"):
-        table.add_column(title)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    title = "Live against simulated, relative error of a request:\nmedian (its sign kept) 90th percentile"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for heading in ("scheduler", "window", "rho", "requests"):
+        table.add_column(heading, overflow="fold")
     for name in LATENCIES:
-        table.add_column(f"{name} p50 (signed) p90", justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     for one in told["errors"]:
         cells = [words(one.get(name)) for name in LATENCIES]
-        table.add_row(one["scheduler"], one["window_id"], one["region"], str(one["requests"]), *cells)
+        digest = one["window_id"].rpartition("-")[2]
+        table.add_row(one["scheduler"], digest, one["region"], str(one["requests"]), *cells)
     table.add_row("median of runs", "", "", "", *(words(told["pooled"].get(name)) for name in LATENCIES))
     console.print(table)
     for one in told["ranks"]:
@@ -215,4 +221,4 @@ def words(error: dict[str, float] | None) -> str:
     """An error in percent."""
     if error is None:
         return "-"
-    return f"{error['p50']:.1%} ({error['signed_p50']:+.1%}) {error['p90']:.1%}"
+    return f"{error['p50']:.0%} ({error['signed_p50']:+.0%}) {error['p90']:.0%}"

@@ -46,7 +46,7 @@ def test_errors_have_size_and_sign(windtunnel, swept, tmp_path):
         assert told["pooled"][name]["signed_p50"] == pytest.approx(0.25)
         assert told["pooled"][name]["p90"] == pytest.approx(0.25)
     shown = windtunnel("compare", swept, tmp_path / "live")
-    assert "25.0% (+25.0%) 25.0%" in shown.out
+    assert "25% (+25%) 25%" in shown.out
 
 
 def test_folders_without_a_common_run_are_refused(windtunnel, swept, tmp_path):
