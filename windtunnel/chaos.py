@@ -185,13 +185,18 @@ PAGE_TAIL = """\
 * A worker keeps every answer by its indexes until the dispatcher has journalled it; a cut link resumes from the index
   that is missing. Tokens carry (request, attempt, index): duplicates are dropped, gaps are asked for again.
 * A request whose engine died goes on at another one, from the token after the last that was delivered: prompt and
-  tokens so far are computed again. Without an engine in time it ends with a reason, never silently.
+  tokens so far are computed again. What waits for a first token ends with `no_engine` or `queue_timeout` if none
+  comes.
 * A migration reserves, copies while decoding goes on, stops, copies the rest and commits; whatever dies before the
   commit, the source goes on, and the destination frees what it set aside.
 * A restarted dispatcher reads its journal, takes the workers' links back and lets clients resume at an index.
 
-## Not covered
+## Not yet good, and not covered
 
+* With no engine left, a request that has begun to stream waits for one as long as its client stays, without a limit
+  of its own: such requests count as lost above, since they had not ended 90 s after the last arrival.
+* Each move of a running request counts as one of its three attempts, so that one which moved twice may end with
+  `engine_lost` when its worker dies although another is alive.
 * Cuts in the network itself (namespaces, packet loss): a partition is played at the worker's end of its link.
 * A machine that dies, and a disk that loses what it acknowledged.
 * Prefix caches: simulated workers have none.
