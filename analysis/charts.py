@@ -50,6 +50,9 @@ NARROW = "width < 380 ? 1 : width < 700 ? 2 : 0"
 STRONG_TAU = (-0.5, 0.7)
 """Below the first and from the second on, cells are so dark that text on them is ``strong``."""
 
+KEY_PX = 150
+"""Room for a key beside a still picture."""
+
 _VARIABLE = re.compile(r"var\(--([a-z0-9]+)\)")
 
 
@@ -144,6 +147,7 @@ def still(figure: Figure, chosen: str = "") -> Spec:
             one["value"] = chosen
     if figure.keyed:
         _add_key(spec)
+        spec["width"] = figure.width + KEY_PX
     spec["config"] = config() | {"background": COLOURS["paper"][0]}
     return in_colours(spec)
 
@@ -153,7 +157,7 @@ def _add_key(spec: Spec) -> None:
     for part in (spec, *spec.get("layer", ())):
         for channel in ("color", "strokeDash", "shape"):
             if channel in part.get("encoding", {}):
-                part["encoding"][channel] |= {"legend": {"orient": "right"}, "title": None}
+                part["encoding"][channel] |= {"legend": {"symbolOpacity": 1}, "title": None}
 
 
 def in_colours(spec: Spec) -> Spec:
