@@ -91,11 +91,10 @@ def wrong(hook: str, answer: Any, view: View) -> str:
 
 def _wrong_engine(hook: str, value: float, view: View) -> str:
     fleet, engines = view.engines, len(view.engines.alive)
-    if hook == "dispatch" and value == HOLD:
+    if value == HOLD:
         return ""
     if value not in range(engines):
-        hold = f" (or HOLD, {HOLD:g})" if hook == "dispatch" else ""
-        return f"returned {value:g}: there are engines 0..{engines - 1}{hold}"
+        return f"returned {value:g}: there are engines 0..{engines - 1} (or HOLD, {HOLD:g})"
     if hook == "dispatch" and (fleet.alive[int(value)] == 0 or fleet.draining[int(value)] == 1):
         return f"chose engine {int(value)}, which is dead or draining"
     return ""
@@ -129,7 +128,14 @@ def _questions(policy: Policy, view: View) -> Iterator[Question]:
             "wake": engines,
         }
         if isinstance(policy, EnginePolicy)
-        else {"admit": central, "order": central, "dispatch": central, "migrate": running, "scale": [-1]}
+        else {
+            "admit": central,
+            "order": central,
+            "dispatch": central,
+            "migrate": engines,
+            "pick": running + waiting,
+            "scale": [-1],
+        }
     )
     for hook, subjects in asked.items():
         if getattr(policy, hook) is not None:

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from schedulers.answers import EVENTS, Fault, Policy, Question, ask, same, wrong
-from schedulers.policy import HOLD, WAIT, ClusterPolicy, EnginePolicy, Memo, Param
+from schedulers.policy import CLUSTER_HOOKS, HOLD, WAIT, ClusterPolicy, EnginePolicy, Memo, Param
 from schedulers.samples import KNOWLEDGE, NOW_S, SHAPES, changed, copied, draw, level, renamed
 from schedulers.view import STEP, View
 
 ENGINE_HOOKS = ("order", "admit", "serve", "budget", "evict", "preempt", "observe", "wake")
-CLUSTER_HOOKS = ("admit", "order", "dispatch", "migrate", "scale", "observe")
 WIDE = ("preempt", "observe")
 """Hooks that take four arguments; all others take three."""
 
@@ -225,7 +224,7 @@ def _nameless(policy: Policy, view: View, luck: np.random.Generator, report: Rep
     order = (2, 0, 1)
     others = ask(policy, renamed(view, order))
     for (hook, subject), answer in ask(policy, copied(view)).items():
-        engine = hook in ("budget", "wake") or (hook == "observe" and subject[1] == STEP)
+        engine = hook in ("budget", "wake", "migrate") or (hook == "observe" and subject[1] == STEP)
         asked = (order[subject[0]], *subject[1:]) if engine else subject
         expected = answer
         if hook in ("dispatch", "migrate") and not wrong(hook, answer, view) and answer != HOLD:

@@ -19,7 +19,7 @@ import schedulers.published
 from schedulers.answers import Policy
 from schedulers.checks import declared
 from schedulers.errors import InputError
-from schedulers.policy import ClusterPolicy, EnginePolicy, Param, Scheduler
+from schedulers.policy import CLUSTER_HOOKS, ClusterPolicy, EnginePolicy, Param, Part, Scheduler
 
 DEFAULT_CLUSTER = "round-robin"
 PUBLISHED = "@published"
@@ -74,27 +74,41 @@ def shipped_names() -> tuple[str, ...]:
 
 
 def load(spec: str) -> Scheduler:
-    """Return the scheduler that ``ENGINE[:k=v,k=v][+CLUSTER[:k=v,k=v]]`` names.
+    """Return the scheduler that ``ENGINE[:k=v,k=v][+CLUSTER[:k=v,k=v]]...`` names.
 
+    Several cluster policies may follow each other, if each answers other questions: ``+llumnix+rebalance``.
     Its name is the spec in canonical form: default values and the default cluster policy are left out, a
     policy from a file goes by its own name. Raises InputError with near names or the allowed range.
     """
-    left, right = halves(spec)
-    engine, cluster = find(left), find(right or DEFAULT_CLUSTER)
+    first, *rest = pieces(spec)
+    engine, centre = find(first), [find(piece) for piece in rest or (DEFAULT_CLUSTER,)]
     if not isinstance(engine.policy, EnginePolicy):
         fix = f"write ENGINE+{engine.policy.name}, e.g. fcfs-chunked+{engine.policy.name}"
         raise InputError(
             f"{engine.policy.name!r} is a cluster policy, an engine policy comes first", where=spec, fix=fix
         )
-    if not isinstance(cluster.policy, ClusterPolicy):
-        fix = f"one of {', '.join(cluster_names())}"
-        raise InputError(
-            f"{cluster.policy.name!r} is an engine policy, a cluster policy follows '+'", where=spec, fix=fix
-        )
-    name, second = canonical(engine), canonical(cluster)
-    if second != DEFAULT_CLUSTER:
-        name = f"{name}+{second}"
-    return Scheduler(name, engine.policy, cluster.policy, engine.values, cluster.values)
+    parts = []
+    for found in centre:
+        if not isinstance(found.policy, ClusterPolicy):
+            fix = f"one of {', '.join(cluster_names())}"
+            raise InputError(
+                f"{found.policy.name!r} is an engine policy, cluster policies follow '+'", where=spec, fix=fix
+            )
+        parts.append(Part(found.policy, found.values))
+    refuse_two_answers(parts, spec)
+    names = [canonical(found) for found in centre]
+    name = "+".join([canonical(engine), *(names if names != [DEFAULT_CLUSTER] else ())])
+    first_part, *others = parts
+    return Scheduler(name, engine.policy, first_part.policy, engine.values, first_part.params, tuple(others))
+
+
+def refuse_two_answers(parts: list[Part], spec: str) -> None:
+    """Raise InputError if two cluster policies answer the same question."""
+    for hook in CLUSTER_HOOKS:
+        named = [part.policy.name for part in parts if getattr(part.policy, hook) is not None]
+        if len(named) > 1:
+            what = f"{' and '.join(named)} both have the hook {hook!r}"
+            raise InputError(what, where=spec, fix="name cluster policies that answer different questions")
 
 
 def find(half: str, *, strict: bool = True) -> Found:
@@ -180,19 +194,26 @@ def _names(package: ModuleType) -> tuple[str, ...]:
     return tuple(sorted(name.replace("_", "-") for name in found))
 
 
-def halves(spec: str) -> tuple[str, str]:
-    """Split a spec into its engine and cluster half ('' if left out); raises InputError.
+def pieces(spec: str) -> tuple[str, ...]:
+    """Split a spec at the '+' between its policies; raises InputError.
 
-    The '+' between them is not one in a number such as 1e+3, nor one in the path of a file.
+    That is not a '+' in a number such as 1e+3, nor one in the path of a file.
     """
-    readings = [(spec[:at], spec[at + 1 :]) for at, sign in enumerate(spec) if sign == "+"] + [(spec, "")]
-    sound = [pair for pair in readings if all(_well_formed(half) for half in pair if half or half is pair[0])]
-    if not sound or spec.endswith("+"):
+    sound = list(_readings(spec))
+    if not sound:
         raise InputError(
             f"{spec!r} does not name a scheduler", fix=f"ENGINE or ENGINE+CLUSTER, where each is {FORMS}"
         )
-    known = [pair for pair in sound if all(_exists(half) for half in pair if half)]
-    return (known or sound)[0]
+    return next((reading for reading in sound if all(map(_exists, reading))), sound[0])
+
+
+def _readings(spec: str) -> Iterator[tuple[str, ...]]:
+    """Yield the ways to cut a spec into well-formed pieces, those with the earliest cut first."""
+    for at, sign in enumerate(spec):
+        if sign == "+" and _well_formed(spec[:at]):
+            yield from ((spec[:at], *rest) for rest in _readings(spec[at + 1 :]))
+    if _well_formed(spec):
+        yield (spec,)
 
 
 def _well_formed(half: str) -> bool:

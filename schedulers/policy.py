@@ -65,7 +65,7 @@ class EnginePolicy(NamedTuple):
         None  # waiting requests enter before running ones of this rank; None: after all
     )
     dynamic: bool = False  # the order of waiting requests can change between events
-    reads: tuple[str, ...] = ()  # of "forecast", "targets", "tier", "tenant", "prefix"
+    reads: tuple[str, ...] = ()  # of "forecast", "targets", "tier", "tenant", "prefix"; a cluster's: "usage"
     oracle: bool = False  # forecasts are true lengths: controls only
     python: bool = False  # hooks numba can't compile: run through a slow door
     control: bool = False  # run and reported, never ranked
@@ -80,7 +80,10 @@ class ClusterPolicy(NamedTuple):
     admit: Hook | None = None  # TAKE, WAIT or REFUSE; default take
     order: Hook | None = None  # key in the central queue; default arrival
     dispatch: Hook | None = None  # engine, or HOLD; default fewest requests
-    migrate: Hook | None = None  # engine this running request should move to (its own: stay); default none
+    migrate: Hook | None = (
+        None  # (view, engine, now_s): engine to which that one should give a request, or HOLD; default none
+    )
+    pick: Hook | None = None  # key of a request that might move, smallest goes, +inf never; default `movable`
     scale: Hook | None = None  # (view, -1, now_s): change in the number of engines; default 0
     observe: EventHook | None = None
     watches: tuple[int, ...] = ()
@@ -96,21 +99,47 @@ class ClusterPolicy(NamedTuple):
     source: str = ""
 
 
+CLUSTER_HOOKS = ("admit", "order", "dispatch", "migrate", "pick", "scale", "observe")
+"""Questions of a cluster; each is answered by one policy, or by its default."""
+
+
+class Part(NamedTuple):
+    """A cluster policy with the values of its parameters."""
+
+    policy: ClusterPolicy
+    params: tuple[float, ...]
+
+
 class Scheduler(NamedTuple):
-    """What is ranked: an engine policy and a cluster policy with their parameter values."""
+    """What is ranked: an engine policy and a cluster policy with their parameter values.
+
+    ``more`` are cluster policies that answer what the first leaves open, e.g. who moves and when to scale.
+    """
 
     name: str
     engine: EnginePolicy
     cluster: ClusterPolicy
     engine_params: tuple[float, ...]
     cluster_params: tuple[float, ...]
+    more: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All cluster policies, the first one first."""
+        return (Part(self.cluster, self.cluster_params), *self.more)
+
+    def part_for(self, hook: str) -> Part:
+        """The cluster policy that answers a question; the first one if none does."""
+        return next((part for part in self.parts if getattr(part.policy, hook) is not None), self.parts[0])
 
     @property
     def control(self) -> bool:
         """True if it is run and reported but never ranked."""
-        return self.engine.control or self.cluster.control
+        return self.engine.control or any(part.policy.control for part in self.parts)
 
     @property
     def version(self) -> str:
-        """Versions of both policies, part of a result's key."""
-        return f"{self.engine.version}.{self.cluster.version}"
+        """Versions of all policies, part of a result's key."""
+        return ".".join(
+            str(version) for version in (self.engine.version, *(p.policy.version for p in self.parts))
+        )

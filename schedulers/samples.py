@@ -11,7 +11,7 @@ from schedulers.view import DONE, RUNNING, UNSEEN, WAITING, Engines, Tiers, View
 NOW_S = 100.0
 """The moment at which every sample is taken."""
 
-KNOWLEDGE = ("forecast", "targets", "tier", "tenant", "prefix")
+KNOWLEDGE = ("forecast", "targets", "tier", "tenant", "prefix", "usage")
 """What a policy may say that it reads."""
 
 COSTS = (0.0, 6e-3, 6e-5, 0.0, 1e-9, 2e-5, 1e-7)
@@ -112,6 +112,11 @@ def changed(view: View, what: str, luck: np.random.Generator) -> View:
         table.cached_tokens[:] = luck.integers(0, table.prompt_tokens)
         table.head[:] = luck.integers(-1, 8, n)
         copy.sent[:] = luck.integers(0, table.prompt_tokens, copy.sent.shape)
+    elif what == "usage":
+        fleet = copy.engines
+        for column in (fleet.tier_running, fleet.tier_waiting, fleet.tier_blocks, fleet.tier_queued):
+            column[:] = luck.integers(0, 20, column.shape)
+        fleet.head_blocks[:] = luck.integers(1, 50, len(fleet.head_blocks))
     elif what == "luck":
         table.luck[:] = luck.uniform(0.0, 1.0, n)
         table.session[:] = luck.integers(0, 1 << 30, n)

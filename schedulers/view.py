@@ -13,8 +13,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-UNSEEN, WAITING, RUNNING, DONE = 0, 1, 2, 3
-"""Values of ``Requests.state``."""
+UNSEEN, WAITING, RUNNING, DONE, MOVING = 0, 1, 2, 3, 4
+"""Values of ``Requests.state``; MOVING: on its way between two engines, in neither's queue or batch."""
 
 ARRIVAL, TAKE, FIRST_TOKEN, TOKEN, FINISH, EVICT, STEP, REJECT = 0, 1, 2, 3, 4, 5, 6, 7
 """Events that ``observe`` may watch. STEP carries the engine's number in place of a request."""
@@ -47,7 +47,10 @@ class Requests(NamedTuple):
 
 
 class Engines(NamedTuple):
-    """One row an engine, shape (n,) each. To a cluster policy a belief as old as ``reported_s``."""
+    """One row an engine, shape (n,) each. To a cluster policy a belief as old as ``reported_s``.
+
+    The dispatcher adds to it what it sent since; rows of queues and batches are not reported.
+    """
 
     waiting: Ints  # [m] requests in the engine's queue
     running: Ints  # [n_e] requests in the batch
@@ -61,9 +64,18 @@ class Engines(NamedTuple):
     steps: Ints  # steps done
     prefilled_tokens: Ints  # prefill tokens done since the start
     step_s: Floats  # duration of the latest step
-    alive: Ints  # 1 serving, 0 dead or booting
+    alive: Ints  # 1 serving, 0 dead or off, 2 ordered and booting
     draining: Ints  # 1 takes no new request
     reported_s: Floats  # when this row was true
+    moving: Ints  # 1 while a request moves to or from it
+    reserve: Ints  # (n, tiers) blocks set aside for each tier [H]
+    head_blocks: (
+        Ints  # blocks that the first of the queue asks for; with the next four only if read as "usage"
+    )
+    tier_running: Ints  # (n, tiers) requests in the batch
+    tier_waiting: Ints  # (n, tiers) requests in the queue
+    tier_blocks: Ints  # (n, tiers) blocks held [U]
+    tier_queued: Ints  # (n, tiers) blocks that the queue asks for [D]
     memo: Floats  # (n, k)
 
 
@@ -113,6 +125,9 @@ def allocate(
     def ints(rows: int) -> Ints:
         return np.zeros(rows, np.int64)
 
+    def by_tier() -> Ints:
+        return np.zeros((e, len(tiers.weight)), np.int64)
+
     def columns(rows: int, width: int) -> Floats:
         return np.zeros((rows, max(1, width)), np.float64)
 
@@ -128,7 +143,8 @@ def allocate(
         waiting=ints(e), running=ints(e), sequences_max=ints(e), budget_max=ints(e), blocks_total=ints(e),
         blocks_free=ints(e), block_tokens=ints(e) + 1, queued_blocks=ints(e), pending_tokens=ints(e), steps=ints(e),
         prefilled_tokens=ints(e), step_s=floats(e), alive=ints(e) + 1, draining=ints(e), reported_s=floats(e),
-        memo=columns(e, memo[1]),
+        moving=ints(e), reserve=by_tier(), head_blocks=ints(e), tier_running=by_tier(), tier_waiting=by_tier(),
+        tier_blocks=by_tier(), tier_queued=by_tier(), memo=columns(e, memo[1]),
     )  # fmt: skip
     tenants = Tenants(np.asarray(tenant_weights, np.float64), ints(z), columns(z, memo[2]))
     waiting, running, sent = np.zeros((3, e, n), np.int64)

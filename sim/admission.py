@@ -33,7 +33,7 @@ def rekey_queue(rig: Rig, engine: int, now_s: float) -> None:
 def room(rig: Rig, engine: int, request: int, chunk: int) -> bool:
     """True if a slot and the blocks of what is cached and of the first chunk are there."""
     fleet = rig.known.engines
-    slot = fleet.running[engine] < fleet.sequences_max[engine]
+    slot = fleet.running[engine] + rig.fabric.slots[engine] < fleet.sequences_max[engine]
     return bool(slot and lacking(rig, engine, request, chunk) <= fleet.blocks_free[engine])
 
 

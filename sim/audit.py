@@ -1,6 +1,7 @@
 """Invariants E1, E2 and E6 at the forming of a step, asserted where a run is audited."""
 
 from schedulers.cost import blocks_for, owed_tokens
+from sim.fabric import STOPPED
 from sim.memory import fail
 from sim.prefix import find_block, name_of
 from sim.rig import ATTENTION, BROKEN, DECODES, KV, PREFILL, Rig
@@ -12,7 +13,8 @@ def audit(rig: Rig, engine: int) -> None:
     table, fleet, row = view.requests, view.engines, view.running[engine]
     blocks, tokens, held = 0, 0, 0
     prefill, attention, kv = 0.0, 0.0, 0.0
-    for place in range(fleet.running[engine]):
+    count = with_leaving(rig, engine)
+    for place in range(count):
         request = row[place]
         tokens += plant.chunk[request]
         blocks += table.blocks[request]
@@ -29,9 +31,10 @@ def audit(rig: Rig, engine: int) -> None:
             fail(rig, BROKEN, 1, request, engine)
     used = fleet.blocks_total[engine] - fleet.blocks_free[engine]
     distinct = blocks if rig.rules.trace_tokens == 0 else audit_cache(rig, engine)
-    if distinct != used or fleet.blocks_free[engine] < 0:
+    if distinct + rig.fabric.reserved[engine] != used or fleet.blocks_free[engine] < 0:
         fail(rig, BROKEN, 1, -1, engine)
-    if fleet.running[engine] > fleet.sequences_max[engine] or tokens > fleet.budget_max[engine]:
+    places = fleet.running[engine] + rig.fabric.slots[engine]
+    if places > fleet.sequences_max[engine] or tokens > fleet.budget_max[engine]:
         fail(rig, BROKEN, 2, -1, engine)
     flight = plant.flight[engine]
     if flight[PREFILL] != prefill or flight[ATTENTION] != attention or flight[KV] != kv:
@@ -41,6 +44,15 @@ def audit(rig: Rig, engine: int) -> None:
         fail(rig, BROKEN, 6, -1, engine)
 
 
+def with_leaving(rig: Rig, engine: int) -> int:
+    """Return the size of the batch with the request whose last blocks travel, which is put behind it in the row."""
+    count = rig.known.engines.running[engine]
+    if rig.fabric.phase[engine] == STOPPED:
+        rig.known.running[engine, count] = rig.fabric.request[engine]
+        return int(count + 1)
+    return int(count)
+
+
 def audit_cache(rig: Rig, engine: int) -> int:
     """Return how many blocks the batch holds, each counted once.
 
@@ -48,7 +60,7 @@ def audit_cache(rig: Rig, engine: int) -> int:
     a block that can be found can be found too, and that nobody was credited with its last token.
     """
     view, cache = rig.known, rig.cache
-    table, row, count = view.requests, view.running[engine], view.engines.running[engine]
+    table, row, count = view.requests, view.running[engine], with_leaving(rig, engine)
     distinct, size = 0, view.engines.block_tokens[engine]
     for place in range(count):
         start = cache.first[row[place]]

@@ -16,7 +16,8 @@ def tampered(demand: Demand, rig: Rig, before: Rig) -> str:
     for name in ("arrival_s", "prompt_tokens", "tier", "tenant", "session", "luck"):
         if not np.array_equal(getattr(rig.known.requests, name), getattr(demand, name)):
             return f"requests.{name} was overwritten"
-    for view, fresh in ((rig.known, before.known), (rig.board, before.board)):
+    views = range(rig._fields.index("plant"))
+    for view, fresh in ((rig[place], before[place]) for place in views):
         if not np.array_equal(view.requests.forecast_tokens, fresh.requests.forecast_tokens):
             return "requests.forecast_tokens was overwritten"
         for table in ("tiers", "engines"):
@@ -31,8 +32,8 @@ def tampered(demand: Demand, rig: Rig, before: Rig) -> str:
     return unbalanced(rig)
 
 
-LIMITS = ("sequences_max", "budget_max", "blocks_total", "block_tokens", "alive", "draining")
-"""Columns of ``Engines`` that nothing in a run may change (no engine boots, dies or drains yet)."""
+LIMITS = ("sequences_max", "budget_max", "blocks_total", "block_tokens", "reserve")
+"""Columns of ``Engines`` that nothing in a run may change."""
 
 
 def unbalanced(rig: Rig) -> str:

@@ -6,15 +6,10 @@ allocated inside, so reference counts are off. Code is cached on disk under a di
 made from, because numba's own cache does not see an edit in another file.
 """
 
-import ctypes
-import hashlib
-import importlib
-import os
 import re
 import sys
 from collections.abc import Callable
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -34,42 +29,19 @@ from numba.extending import (
 )
 
 from schedulers.errors import PolicyError
-from schedulers.policy import ClusterPolicy, EnginePolicy
+from schedulers.policy import Scheduler
 from schedulers.view import Tiers, allocate
 from sim import hooks as shapes
+from sim.cluster import run_cluster
+from sim.door import DOORS, knock_fill, knock_first, knock_tell
+from sim.fabric import Terms, Wiring, weave
 from sim.kernel import run
 from sim.origin import reachable, seal
 from sim.rig import Cache, Hooks, Plant, Rig, Rules
 from sim.storage import FLAT
-
-SOURCES = (
-    "schedulers.cost", "schedulers.dispatcher", "schedulers.policy", "schedulers.view", "sim.admission",
-    "sim.audit", "sim.compiled", "sim.engine", "sim.gaps", "sim.hooks", "sim.kernel", "sim.memory", "sim.prefix",
-    "sim.queue", "sim.rig", "sim.storage", "sim.stretch",
-)  # fmt: skip
-"""Modules whose edit makes all compiled code stale."""
+from sim.store import cache_root, digest, kernel_sources
 
 _i8, _f8, _ids, _out = types.int64, types.float64, types.int64[::1], types.float64[::1]
-
-
-def cache_root() -> Path:
-    """Where compiled code is kept: WINDTUNNEL_CACHE or the user's cache folder."""
-    root = os.environ.get("WINDTUNNEL_CACHE") or Path.home() / ".cache" / "windtunnel"
-    return Path(root) / "numba"
-
-
-def digest(paths: list[Path]) -> str:
-    """Sixteen hex digits over the contents of these sources and numba's version."""
-    seal = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(paths):
-        seal.update(path.read_bytes())
-    return seal.hexdigest()[:16]
-
-
-@cache
-def kernel_sources() -> tuple[Path, ...]:
-    """Files whose edit makes all compiled code stale."""
-    return tuple(Path(str(importlib.import_module(name).__file__)) for name in SOURCES)
 
 
 def cache_in(made_of: str) -> None:
@@ -117,6 +89,12 @@ def _load_field(context: Any, builder: Any, kind: Ref, value: Any, field: str) -
     return builder.load(here)
 
 
+VIEWS = Rig._fields.index("plant")
+"""A rig begins with so many views."""
+
+PLANT, CACHE, FABRIC, RULES, TERMS = range(VIEWS, VIEWS + 5)
+"""Places of its other parts."""
+
 _jitable: set[Callable[..., Any]] = set()
 
 
@@ -153,11 +131,16 @@ def kinds() -> dict[str, Any]:
         for name in Plant._fields
     ]
     rules = [_f8 if name in ("late_key", "watermark") else _i8 for name in Rules._fields]
+    terms = [_f8 if Terms.__annotations__[name] is float else _i8 for name in Terms._fields]
     cache = [_ids if name in FLAT else types.int64[:, ::1] for name in Cache._fields]
-    parts = [view, view, types.NamedTuple(private, Plant), types.NamedTuple(cache, Cache)]
-    parts.append(types.NamedTuple(rules, Rules))
-    rig = types.NamedTuple([*parts, types.NamedTuple(slots, Hooks)], Rig)
-    return {"batch": batch, "search": search, "notice": notice, "parts": parts, "slots": slots, "rig": rig}
+    parts = [
+        types.NamedTuple(private, Plant), types.NamedTuple(cache, Cache), numba.typeof(weave(1, 1, 1, Wiring())),
+        types.NamedTuple(rules, Rules), types.NamedTuple(terms, Terms),
+    ]  # fmt: skip
+    rig = types.NamedTuple([*[view] * VIEWS, *parts, types.NamedTuple(slots, Hooks)], Rig)
+    return {
+        "batch": batch, "search": search, "notice": notice, "view": view, "parts": parts, "slots": slots, "rig": rig,
+    }  # fmt: skip
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -196,12 +179,28 @@ def _store_hook(typing: Any, address: Any, place: Any, hook: Any) -> Any:
     return types.void(address, place, hook), generate
 
 
-def _pack(address, known, board, plant, cache, rules):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
-    _store_part(address, 0, known)
-    _store_part(address, 1, board)
-    _store_part(address, 2, plant)
-    _store_part(address, 3, cache)
-    _store_part(address, 4, rules)
+@intrinsic  # type: ignore[untyped-decorator]
+def _store_view(typing: Any, address: Any, place: Any, view: Any) -> Any:
+    """Store one of the views, with which a rig begins."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first = builder.inttoptr(arguments[0], arguments[2].type.as_pointer())
+        builder.store(arguments[2], builder.gep(first, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(address, place, view), generate
+
+
+def _pack_view(address, place, view):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    _store_view(address, place, view)
+
+
+def _pack(address, plant, cache, fabric, rules, terms):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    _store_part(address, PLANT, plant)
+    _store_part(address, CACHE, cache)
+    _store_part(address, FABRIC, fabric)
+    _store_part(address, RULES, rules)
+    _store_part(address, TERMS, terms)
 
 
 def _pack_hook(address, place, hook):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
@@ -212,27 +211,54 @@ def _enter(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
     run(_rig_at(address))
 
 
+def _enter_cluster(address):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+    run_cluster(_rig_at(address))
+
+
 @cache
-def _entries() -> tuple[Any, dict[str, Any], Any]:
-    """The compiled packers and the compiled event loop: made once, cached on disk."""
-    allow(run)
+def _packers() -> tuple[Any, Any, dict[str, Any]]:
+    """The compiled functions that lay a rig out in memory: made once, cached on disk."""
     cache_in("")
     kept = kinds()
+    view = numba.njit(types.void(_i8, _i8, kept["view"]), cache=True)(_pack_view)
     pack = numba.njit(types.void(_i8, *kept["parts"]), cache=True)(_pack)
     shapes_kept = ("batch", "search", "notice")
-    pack_hook = {
+    hook = {
         shape: numba.njit(types.void(_i8, _i8, kept[shape]), cache=True)(_pack_hook) for shape in shapes_kept
     }
-    return pack, pack_hook, numba.njit(types.void(_i8), cache=True, _nrt=False)(_enter)
+    return view, pack, hook
 
 
-def kernel() -> Callable[[Rig], None]:
+@cache
+def _entry(clustered: bool) -> Any:
+    """The compiled event loop, of one engine's simple life or of a cluster: made once, cached on disk."""
+    allow(run_cluster if clustered else run)
+    cache_in("")
+    return numba.njit(types.void(_i8), cache=True, _nrt=False)(_enter_cluster if clustered else _enter)
+
+
+@cache
+def view_words() -> int:
+    """Size of a view in memory, in words of eight bytes."""
+    context = numba.core.registry.cpu_target.target_context
+    return int(context.get_abi_sizeof(context.get_value_type(kinds()["view"]))) // 8
+
+
+def kernel(clustered: bool = False) -> Callable[[Rig], None]:
     """The compiled event loop over a rig whose hooks are compiled."""
-    pack, _, enter = _entries()
+    pack_view, pack, _ = _packers()
+    enter = _entry(clustered)
+    words = view_words()
 
     def play(rig: Rig) -> None:
         memory = _with_hooks(rig.hooks).copy()
-        pack(memory.ctypes.data, rig.known, rig.board, rig.plant, rig.cache, rig.rules)
+        for place in range(VIEWS):
+            same = next(other for other in range(place + 1) if rig[other] is rig[place])
+            if same < place:  # a copy of a view in memory costs less than packing it
+                memory[place * words : (place + 1) * words] = memory[same * words : (same + 1) * words]
+            else:
+                pack_view(memory.ctypes.data, place, rig[place])
+        pack(memory.ctypes.data, rig.plant, rig.cache, rig.fabric, rig.rules, rig.terms)
         enter(memory.ctypes.data)
 
     return play
@@ -245,7 +271,7 @@ def _with_hooks(hooks: Hooks) -> Any:
     Packing a dozen hooks takes numba longer than a short window takes to run.
     """
     memory = np.zeros(1 << 13, np.int64)  # room for the rig's pointers and numbers, several times over
-    _, pack_hook, _ = _entries()
+    pack_hook = _packers()[2]
     for place, (slot, hook) in enumerate(zip(Hooks._fields, hooks, strict=True)):
         pack_hook[shape_of(slot)](memory.ctypes.data, place, hook)
     return memory
@@ -299,29 +325,6 @@ def compile_hook(slot: str, hook: Callable[..., Any] | None) -> Any:
         ) from error
 
 
-_doors: dict[str, Callable[..., Any]] = {}
-
-
-def at(address: int, count: int, kind: Any) -> Any:
-    """Return the array of so many 8-byte numbers at an address of the rig, which outlives the call."""
-    return np.ctypeslib.as_array((kind * count).from_address(address))
-
-
-def knock_fill(slot: str, ids: int, count: int, now_s: float, out: int) -> None:
-    """Call the Python hook behind this slot for many requests; arrays come as addresses."""
-    _doors[slot](at(ids, count, ctypes.c_int64), count, now_s, at(out, count, ctypes.c_double))
-
-
-def knock_first(slot: str, waiting: int, ids: int, count: int, now_s: float) -> int:
-    """Call the Python ``preempt`` behind this slot."""
-    return int(_doors[slot](waiting, at(ids, count, ctypes.c_int64), count, now_s))
-
-
-def knock_tell(slot: str, ids: int, count: int, event: int, now_s: float) -> None:
-    """Call the Python ``observe`` behind this slot."""
-    _doors[slot](at(ids, count, ctypes.c_int64), count, event, now_s)
-
-
 @cache
 def slow_door(slot: str) -> Any:
     """Return a compiled function of the slot's shape that calls back into Python, at microseconds a call."""
@@ -347,30 +350,33 @@ def slow_door(slot: str) -> Any:
     return numba.njit(kinds()[shape].signature)(door)
 
 
-def hooks_for(engine: EnginePolicy, cluster: ClusterPolicy, rig: Rig) -> Hooks:
+def hooks_for(scheduler: Scheduler, rig: Rig) -> Hooks:
     """Compiled hooks for a rig whose hooks are plain Python; those declared ``python`` use the door."""
     made: dict[str, Any] = {}
-    for slot, hook in shapes.declared(engine, cluster).items():
-        central = slot == "dispatch" or slot.startswith("cluster_")
-        slow = (cluster if central else engine).python
-        if hook is not None and slow:
-            view = rig.board if central else rig.known
-            plain = getattr(rig.hooks, slot)
-            _doors[slot] = _bind(plain, view)
+    for slot, hook in shapes.declared(scheduler).items():
+        if hook is not None and shapes.slow(scheduler, slot):
+            DOORS[slot] = _bind(getattr(rig.hooks, slot), getattr(rig, SEES.get(slot, "known")))
             made[slot] = slow_door(slot)
         else:
             made[slot] = compile_hook(slot, hook)
     return Hooks(**made)
 
 
+SEES = {
+    "dispatch": "board", "cluster_admit": "gate", "cluster_order": "line", "migrate": "mover", "pick": "mover",
+    "scale": "scaler", "cluster_observe": "watcher",
+}  # fmt: skip
+"""The view that each hook of a cluster policy sees."""
+
+
 def _bind(plain: Callable[..., Any], view: Any) -> Callable[..., Any]:
     return lambda *arguments: plain(view, *arguments)
 
 
-def warm(engine: EnginePolicy, cluster: ClusterPolicy) -> None:
+def warm(scheduler: Scheduler) -> None:
     """Compile, or load from the cache, all that a run of these policies needs."""
-    _entries()
-    for slot, hook in shapes.declared(engine, cluster).items():
-        slow = (cluster if slot == "dispatch" or slot.startswith("cluster_") else engine).python
-        if not (hook is not None and slow):
+    _packers()
+    _entry(False)
+    for slot, hook in shapes.declared(scheduler).items():
+        if not (hook is not None and shapes.slow(scheduler, slot)):
             compile_hook(slot, hook)

@@ -45,14 +45,16 @@ def arrive(rig: Rig, engine: int, request: int, now_s: float) -> None:
     view, plant = rig.known, rig.plant
     table = view.requests
     table.engine[request] = engine
-    plant.dispatched_s[request] = now_s
+    if isnan(plant.dispatched_s[request]):
+        plant.dispatched_s[request] = now_s
     if table.prompt_tokens[request] + 1 > rig.rules.capacity_tokens:
         plant.reason[request] = REASON_LENGTH
         end(rig, engine, request, REJECTED, now_s)
         note(rig, request, REJECT, now_s)
         return
-    table.prefill_tokens[request] = table.prompt_tokens[request]
-    view.engines.pending_tokens[engine] += table.prompt_tokens[request]
+    # a request whose engine was lost computes again what it had generated, too
+    table.prefill_tokens[request] = table.prompt_tokens[request] + table.generated_tokens[request]
+    view.engines.pending_tokens[engine] += table.prefill_tokens[request]
     plant.tally[engine, ARRIVED] += 1
     plant.tally[engine, QUEUE_SUM] += view.engines.waiting[engine]
     if (rig.rules.watches >> ARRIVAL) & 1:
@@ -164,7 +166,8 @@ def load(rig: Rig, engine: int, now_s: float) -> bool:
         return False
     costs = view.costs[engine]
     flight[START_S] = now_s
-    flight[END_S] = now_s + step_s(costs, flight[PREFILL], flight[ATTENTION], flight[DECODES], flight[KV])
+    usual_s = step_s(costs, flight[PREFILL], flight[ATTENTION], flight[DECODES], flight[KV])
+    flight[END_S] = now_s + usual_s * rig.fabric.pace[engine]
     used = view.engines.blocks_total[engine] - view.engines.blocks_free[engine]
     plant.tally[engine, KV_PEAK] = max(plant.tally[engine, KV_PEAK], used)
     return True

@@ -3,11 +3,25 @@
 from collections.abc import Callable
 from typing import Any
 
-from schedulers.policy import ClusterPolicy, EnginePolicy, EventHook, Hook, PairHook
+from schedulers.policy import EventHook, Hook, PairHook, Scheduler
 from schedulers.view import Floats, Ints, View
 from sim.rig import Batch, Hooks, Notice, Search
 
-BATCHES = ("order", "admit", "serve", "budget", "evict", "wake", "dispatch", "cluster_admit", "cluster_order")
+CENTRAL = {
+    "dispatch": "dispatch", "cluster_admit": "admit", "cluster_order": "order", "migrate": "migrate",
+    "pick": "pick", "scale": "scale", "cluster_observe": "observe",
+}  # fmt: skip
+"""Places of ``Hooks`` that cluster policies fill, and the names of their hooks."""
+
+BATCHES = (
+    "order",
+    "admit",
+    "serve",
+    "budget",
+    "evict",
+    "wake",
+    *(place for place in CENTRAL if place != "cluster_observe"),
+)
 SEARCHES = ("preempt",)
 NOTICES = ("observe", "cluster_observe")
 
@@ -57,28 +71,25 @@ def absent_notice(view: View, ids: Ints, count: int, event: int, now_s: float) -
     """Stands where a policy has no ``observe``; never called."""
 
 
-def declared(engine: EnginePolicy, cluster: ClusterPolicy) -> dict[str, Callable[..., Any] | None]:
-    """Every place of ``Hooks`` with the function that the two policies put there."""
-    return {
-        "order": engine.order,
-        "admit": engine.admit,
-        "serve": engine.serve,
-        "budget": engine.budget,
-        "evict": engine.evict,
-        "wake": engine.wake,
-        "preempt": engine.preempt,
-        "observe": engine.observe,
-        "dispatch": cluster.dispatch,
-        "cluster_admit": cluster.admit,
-        "cluster_order": cluster.order,
-        "cluster_observe": cluster.observe,
-    }
+def declared(scheduler: Scheduler) -> dict[str, Callable[..., Any] | None]:
+    """Every place of ``Hooks`` with the function that the scheduler's policies put there."""
+    engine = scheduler.engine
+    own = ("order", "admit", "serve", "budget", "evict", "wake", "preempt", "observe")
+    central = {place: getattr(scheduler.part_for(hook).policy, hook) for place, hook in CENTRAL.items()}
+    return {place: getattr(engine, place) for place in own} | central
 
 
-def interpreted(engine: EnginePolicy, cluster: ClusterPolicy) -> Hooks:
+def slow(scheduler: Scheduler, place: str) -> bool:
+    """True if the policy that fills this place runs as plain Python."""
+    if place in CENTRAL:
+        return scheduler.part_for(CENTRAL[place]).policy.python
+    return scheduler.engine.python
+
+
+def interpreted(scheduler: Scheduler) -> Hooks:
     """The hooks as plain Python."""
     made: dict[str, Any] = {}
-    for place, hook in declared(engine, cluster).items():
+    for place, hook in declared(scheduler).items():
         if place in BATCHES:
             made[place] = batch(hook) if hook else absent_batch
         elif place in SEARCHES:

@@ -12,6 +12,7 @@ from sim.engine import arrive, form, land
 from sim.memory import end, fail, note_all, stalled, wake_s
 from sim.prefix import recall, remember
 from sim.queue import remove_at, sort
+from sim.reports import look, send
 from sim.rig import (
     ACTIVE,
     CLUSTER_ADMIT,
@@ -36,7 +37,7 @@ def advance(rig: Rig, engine: int, until_s: float) -> None:
     """Run one engine to a moment: what ends by then is done, the step that crosses it is left under way."""
     view, plant = rig.known, rig.plant
     flight = plant.flight[engine]
-    while plant.error[0] == FINE:
+    while plant.error[0] == FINE and view.engines.alive[engine] == 1:
         if flight[ACTIVE] == 1.0:
             if flight[END_S] > until_s:
                 return
@@ -75,7 +76,7 @@ def ask(rig: Rig, hook: int, request: int, now_s: float) -> float:
     if hook == DISPATCH:
         rig.hooks.dispatch(rig.board, plant.ids, 1, now_s, plant.keys)
     else:
-        rig.hooks.cluster_admit(rig.board, plant.ids, 1, now_s, plant.keys)
+        rig.hooks.cluster_admit(rig.gate, plant.ids, 1, now_s, plant.keys)
     if isnan(plant.keys[0]):
         fail(rig, NOT_A_NUMBER, hook, request, -1)
     return float(plant.keys[0])
@@ -84,10 +85,12 @@ def ask(rig: Rig, hook: int, request: int, now_s: float) -> float:
 def offer(rig: Rig, request: int, now_s: float) -> bool:
     """Ask the dispatcher about a request; True if it is settled, False if it stays in the centre."""
     plant = rig.plant
+    look(rig, now_s)
     knows = rig.rules.cluster_prefix == 1 and rig.rules.trace_tokens > 0
     if knows:
         recall(rig, request)
-    say = ask(rig, CLUSTER_ADMIT, request, now_s) if rig.rules.cluster_admit == 1 else ACCEPT
+    new = isnan(plant.dispatched_s[request])  # what was taken once is not refused when its engine is lost
+    say = ask(rig, CLUSTER_ADMIT, request, now_s) if new and rig.rules.cluster_admit == 1 else ACCEPT
     if say == REFUSE:
         plant.reason[request] = REASON_POLICY
         end(rig, 0, request, REJECTED, now_s)
@@ -109,6 +112,7 @@ def offer(rig: Rig, request: int, now_s: float) -> bool:
     if knows:
         remember(rig, engine, request)
     arrive(rig, engine, request, now_s)
+    send(rig, request, engine, now_s)
     return True
 
 
@@ -136,7 +140,7 @@ def advance_all(rig: Rig, until_s: float) -> None:
 def start(rig: Rig, engine: int, now_s: float) -> None:
     """Form a step on an engine that stands still with work to do."""
     plant, fleet = rig.plant, rig.known.engines
-    idle = plant.flight[engine, ACTIVE] == 0.0 and plant.clock_s[engine] <= now_s
+    idle = plant.flight[engine, ACTIVE] == 0.0 and plant.clock_s[engine] <= now_s and fleet.alive[engine] == 1
     work = fleet.waiting[engine] + fleet.running[engine] > 0
     if idle and work and form(rig, engine, plant.clock_s[engine]):
         plant.flight[engine, ACTIVE] = 1.0
@@ -149,7 +153,7 @@ def offer_held(rig: Rig, now_s: float) -> None:
     for place in range(count):
         plant.order_key[plant.held[place]] = rig.known.requests.arrival_s[plant.held[place]]
     if rig.rules.cluster_order == 1:
-        rig.hooks.cluster_order(rig.board, plant.held, count, now_s, plant.keys)
+        rig.hooks.cluster_order(rig.line, plant.held, count, now_s, plant.keys)
         for place in range(count):
             plant.order_key[plant.held[place]] = plant.keys[place]
             if isnan(plant.keys[place]):
@@ -174,7 +178,7 @@ def run(rig: Rig) -> None:
             return
         if (rig.rules.cluster_watches >> ARRIVAL) & 1:
             plant.ids[0] = request
-            rig.hooks.cluster_observe(rig.board, plant.ids, 1, ARRIVAL, now_s)
+            rig.hooks.cluster_observe(rig.watcher, plant.ids, 1, ARRIVAL, now_s)
         if not offer(rig, request, now_s) and plant.error[0] == FINE:
             plant.held[plant.held_count[0]] = request
             plant.held_count[0] += 1

@@ -40,7 +40,7 @@ def note_all(rig: Rig, ids: Ints, count: int, event: int, now_s: float) -> None:
     if count > 0 and (rig.rules.watches >> event) & 1:
         rig.hooks.observe(rig.known, ids, count, event, now_s)
     if count > 0 and (rig.rules.cluster_watches >> event) & 1:
-        rig.hooks.cluster_observe(rig.board, ids, count, event, now_s)
+        rig.hooks.cluster_observe(rig.watcher, ids, count, event, now_s)
 
 
 def note(rig: Rig, request: int, event: int, now_s: float) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from schedulers.view import Floats, Ints, View
+from sim.fabric import Fabric, Terms
 
 Batch = Callable[[View, Ints, int, float, Floats], None]
 """A hook over many requests: ``(view, ids, count, now_s, out)`` fills ``out[:count]``."""
@@ -25,14 +26,14 @@ PREFILLED, DECODED, QUEUE_SUM, QUEUE_PEAK, ARRIVED, THROWN, CACHED = 5, 6, 7, 8,
 """Columns of ``Plant.tally``: sums over the run, a row an engine; THROWN: evictions since the last token;
 CACHED: tokens found in the prefix cache."""
 
-FINE, STALL, NOT_A_NUMBER, NO_ENGINE, BROKEN, THRASH = 0, 1, 2, 3, 4, 5
+FINE, STALL, NOT_A_NUMBER, NO_ENGINE, BROKEN, THRASH = range(6)
 """Codes in ``Plant.error[0]``; then the hook or invariant, the request and the engine."""
 
 ORDER, ADMIT, SERVE, BUDGET, EVICT_HOOK, PREEMPT, WAKE = 0, 1, 2, 3, 4, 5, 6
-DISPATCH, CLUSTER_ADMIT, CLUSTER_ORDER = 7, 8, 9
+DISPATCH, CLUSTER_ADMIT, CLUSTER_ORDER, MIGRATE, PICK, SCALE = 7, 8, 9, 10, 11, 12
 """Hooks as named in ``Plant.error[1]``."""
 
-REASON_LENGTH, REASON_POLICY = 1, 2
+REASON_LENGTH, REASON_POLICY, REASON_LOST = 1, 2, 6
 """Places in ``loadgen.result.REASONS``."""
 
 
@@ -132,6 +133,9 @@ class Hooks(NamedTuple):
     dispatch: Batch
     cluster_admit: Batch
     cluster_order: Batch
+    migrate: Batch
+    pick: Batch
+    scale: Batch
     preempt: Search
     observe: Notice
     cluster_observe: Notice
@@ -141,8 +145,15 @@ class Rig(NamedTuple):
     """One window on one fleet under one scheduler."""
 
     known: View  # what the engine policy sees ("view" is a name that numba reserves)
-    board: View  # what the cluster policy sees: the same tables with its own memo and parameters
+    board: View  # what the policy that dispatches sees: the same tables with its own memo and parameters
+    gate: View  # what the one sees that admits to the cluster; often the same as ``board``, as the next three
+    line: View  # ... that orders the central queue
+    mover: View  # ... that migrates
+    scaler: View  # ... that scales
+    watcher: View  # ... that observes
     plant: Plant
     cache: Cache
+    fabric: Fabric
     rules: Rules
+    terms: Terms
     hooks: Hooks

@@ -1,7 +1,6 @@
 """One run: a window's demand on a fleet under a scheduler, in; facts and totals, out."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
@@ -9,15 +8,18 @@ import numpy as np
 
 from loadgen.demand import Demand
 from loadgen.prefixes import heads
-from loadgen.result import FINISHED, GAP_BINS, Facts, Totals
-from schedulers.cost import ATTENTION, KV, RANK_S, step_s
+from loadgen.result import GAP_BINS
+from schedulers.cost import RANK_S
 from schedulers.errors import PolicyError
-from schedulers.policy import Memo, Scheduler
-from schedulers.view import Floats, Ints, Tiers, View, allocate
+from schedulers.policy import CLUSTER_HOOKS, Part, Scheduler
+from schedulers.view import Engines, Floats, Ints, Tiers, View, allocate
 from sim import rig as codes
 from sim.books import tampered
+from sim.cluster import run_cluster
+from sim.fabric import SERVING, Terms, Wiring, terms_of, weave
 from sim.hooks import interpreted
 from sim.kernel import run as run_interpreted
+from sim.outcome import Outcome, facts, moves, totals
 from sim.rig import Plant, Rig, Rules
 from sim.storage import empty_cache
 
@@ -27,34 +29,33 @@ WATERMARK = 0.01
 
 HOOK_NAMES = (
     "order", "admit", "serve", "budget", "evict", "preempt", "wake", "dispatch", "cluster admit",
-    "cluster order",
+    "cluster order", "migrate", "pick", "scale",
 )  # fmt: skip
 
 
 class Setup(NamedTuple):
-    """The fleet and the tiers; ``costs`` as in ``schedulers.cost``, sizes in tokens and KV blocks."""
+    """The fleet and the tiers; ``costs`` as in ``schedulers.cost``, sizes in tokens and KV blocks.
+
+    ``blocks`` may be (engines,) and ``costs`` (engines, 7): engines may differ. ``engines`` counts those that scaling
+    may start, too.
+    """
 
     engines: int
     sequences_max: int
     budget_max: int
     block_tokens: int
-    blocks: int
+    blocks: int | Ints
     model_tokens: int
     costs: Floats
     tiers: Tiers
     prefix_cache: bool = True  # where the demand tells what prompts share
+    wiring: Wiring = Wiring()
+    reserve: Ints | None = None  # blocks set aside on each engine for each tier, (tiers,) or (engines, tiers)
 
     @property
     def capacity_tokens(self) -> int:
-        """Most tokens, prompt and output, that one request may ever hold."""
-        return min(self.model_tokens, self.blocks * self.block_tokens)
-
-
-class Outcome(NamedTuple):
-    """What a run leaves behind."""
-
-    facts: Facts
-    totals: Totals
+        """Most tokens, prompt and output, that one request may ever hold: it must fit any engine."""
+        return min(self.model_tokens, int(np.min(self.blocks)) * self.block_tokens)
 
 
 def simulate(
@@ -64,14 +65,15 @@ def simulate(
 
     Raises PolicyError if a hook raises, returns NaN, names no engine, stalls or thrashes.
     """
-    refuse_unknown(scheduler)
+    refuse_unknown(scheduler, setup)
     rig = build(demand, scheduler, setup, jump=mode in ("jumped", "interpreted-jumped"), audit=audit)
-    play: Callable[[Rig], None] = run_interpreted
+    clustered = is_clustered(scheduler, setup)
+    play: Callable[[Rig], None] = run_cluster if clustered else run_interpreted
     if not mode.startswith("interpreted"):
         from sim import compiled  # costs half a second to import
 
-        rig = rig._replace(hooks=compiled.hooks_for(scheduler.engine, scheduler.cluster, rig))
-        play = compiled.kernel()
+        rig = rig._replace(hooks=compiled.hooks_for(scheduler, rig))
+        play = compiled.kernel(clustered)
     try:
         play(rig)
     except Exception as error:
@@ -87,29 +89,38 @@ def simulate(
             f"scheduler {scheduler.name} wrote where it may only read: {fault}",
             fix="keep state in memo columns; `windtunnel schedulers check` names the hook that writes",
         )
-    return Outcome(facts(demand, rig, setup), totals(demand, rig, setup))
+    return Outcome(facts(demand, rig, setup), totals(demand, rig, setup), moves(rig))
 
 
-def refuse_unknown(scheduler: Scheduler) -> None:
+def is_clustered(scheduler: Scheduler, setup: Setup) -> bool:
+    """True if something can happen beside arrivals and steps: reports, moves, scaling or faults."""
+    asked = any(
+        getattr(part.policy, hook) is not None for part in scheduler.parts for hook in ("migrate", "scale")
+    )
+    return asked or not setup.wiring.plain
+
+
+def refuse_unknown(scheduler: Scheduler, setup: Setup) -> None:
     """Refuse a scheduler that asks for what the simulator does not do, rather than run it without."""
-    asked = [name for name in ("migrate", "scale") if getattr(scheduler.cluster, name) is not None]
-    if asked:
-        raise PolicyError(
-            f"scheduler {scheduler.name} has the cluster hook {asked[0]}, which this simulator does not run yet",
-            fix="use a cluster policy without migration and scaling",
-        )
+    for hook in ("migrate", "scale"):
+        part = scheduler.part_for(hook)
+        if getattr(part.policy, hook) is not None and part.policy.period_s <= 0.0:
+            raise PolicyError(
+                f"cluster policy {part.policy.name} has the hook {hook} and no period_s at which it is asked",
+                fix="declare period_s, e.g. period_s=0.5",
+            )
 
 
 def prepare_compiled(scheduler: Scheduler) -> None:
     """Compile the kernel and this scheduler's hooks, or load them from the cache."""
     from sim import compiled
 
-    compiled.warm(scheduler.engine, scheduler.cluster)
+    compiled.warm(scheduler)
 
 
 def build(demand: Demand, scheduler: Scheduler, setup: Setup, *, jump: bool, audit: bool) -> Rig:
-    """Lay out view and private state for one run; hooks are plain Python until compiled ones replace them."""
-    engine, cluster = scheduler.engine, scheduler.cluster
+    """Lay out views and private state for one run; hooks are plain Python until compiled ones replace them."""
+    engine = scheduler.engine
     count = len(demand.arrival_s)
     tenants = np.ones(int(np.max(demand.tenant, initial=0)) + 1)
     tiers = Tiers(*(column.copy() for column in setup.tiers))  # the setup outlives the run
@@ -117,19 +128,44 @@ def build(demand: Demand, scheduler: Scheduler, setup: Setup, *, jump: bool, aud
     view = furnish(blank, demand, setup, engine.oracle)
     if not engine.chunked:
         view.engines.budget_max[:] = max(setup.budget_max, setup.capacity_tokens)
-    board = share(view, cluster.memo)._replace(params=as_params(scheduler.cluster_params))
-    if cluster.oracle:
-        board = board._replace(
-            requests=board.requests._replace(forecast_tokens=demand.output_tokens.astype(float))
-        )
+    fabric = weave(count, setup.engines, len(tiers.weight), setup.wiring)
+    view.engines.alive[:] = fabric.life == SERVING
+    believed = view.engines
+    if setup.wiring.period_s > 0.0:  # what the dispatcher believes is a table of its own
+        believed = Engines(*(column.copy() for column in view.engines))
+    boards = [share(view, demand, believed, part) for part in scheduler.parts]
+    seen = {hook: boards[scheduler.parts.index(scheduler.part_for(hook))] for hook in CLUSTER_HOOKS}
     view = view._replace(params=as_params(scheduler.engine_params))
     rules = rules_of(scheduler, setup)._replace(jump=int(jump), audit=int(audit))
     plant, prefixes = furnish_plant(demand, setup), demand.prefixes if setup.prefix_cache else None
     if prefixes is not None:
         view.requests.head[:] = heads(prefixes, demand.prompt_tokens)
         rules = rules._replace(trace_tokens=prefixes.block_tokens)
-    cache = empty_cache(prefixes, demand.prompt_tokens + plant.output_tokens, setup)
-    return Rig(view, board, plant, cache, rules, interpreted(engine, cluster))
+    return Rig(
+        known=view,
+        board=seen["dispatch"],
+        gate=seen["admit"],
+        line=seen["order"],
+        mover=seen["migrate"],
+        scaler=seen["scale"],
+        watcher=seen["observe"],
+        plant=plant,
+        cache=empty_cache(prefixes, demand.prompt_tokens + plant.output_tokens, setup),
+        fabric=fabric,
+        rules=rules,
+        terms=cluster_terms(scheduler, setup),
+        hooks=interpreted(scheduler),
+    )
+
+
+def cluster_terms(scheduler: Scheduler, setup: Setup) -> Terms:
+    """The wiring, and the declarations of the policies that move and scale, as numbers."""
+    mover, scaler = scheduler.part_for("migrate").policy, scheduler.part_for("scale").policy
+    usage = any("usage" in part.policy.reads for part in scheduler.parts)
+    asked = (
+        int(mover.migrate is not None), int(mover.pick is not None), int(scaler.scale is not None), int(usage),
+    )  # fmt: skip
+    return terms_of(setup.wiring, mover.period_s, scaler.period_s, asked)
 
 
 def as_params(values: tuple[float, ...]) -> Floats:
@@ -147,25 +183,33 @@ def furnish(view: View, demand: Demand, setup: Setup, oracle: bool) -> View:
     fleet.sequences_max[:], fleet.budget_max[:] = setup.sequences_max, setup.budget_max
     fleet.blocks_total[:], fleet.blocks_free[:] = setup.blocks, setup.blocks
     fleet.block_tokens[:] = setup.block_tokens
+    if setup.reserve is not None:
+        fleet.reserve[:] = setup.reserve
     view.costs[:] = setup.costs
     return view
 
 
-def share(view: View, memo: Memo) -> View:
-    """The same tables with memo columns of its own, for the cluster policy."""
-    own = allocate(
-        len(view.requests.arrival_s), len(view.engines.alive), view.tiers, view.tenants.weight, memo
-    )
+def share(view: View, demand: Demand, believed: Engines, part: Part) -> View:
+    """The same tables, engines as the dispatcher believes them, with a part's own memo and parameters."""
+
+    def memo(rows: int, width: int) -> Floats:
+        return np.zeros((rows, max(1, width)))
+
+    kept = part.policy.memo
+    requests = view.requests._replace(memo=memo(len(demand.arrival_s), kept.requests))
+    if part.policy.oracle:  # the one door to the truth, for controls
+        requests = requests._replace(forecast_tokens=demand.output_tokens.astype(float))
     return view._replace(
-        requests=view.requests._replace(memo=own.requests.memo),
-        engines=view.engines._replace(memo=own.engines.memo),
-        tenants=view.tenants._replace(memo=own.tenants.memo),
+        requests=requests,
+        engines=believed._replace(memo=memo(len(believed.alive), kept.engines)),
+        tenants=view.tenants._replace(memo=memo(len(view.tenants.weight), kept.tenants)),
+        params=as_params(part.params),
     )
 
 
 def rules_of(scheduler: Scheduler, setup: Setup) -> Rules:
     """The policies' declarations as numbers."""
-    engine, cluster = scheduler.engine, scheduler.cluster
+    engine, watcher = scheduler.engine, scheduler.part_for("observe").policy
     late = inf if engine.waiting_rank is None else (engine.waiting_rank - 0.5) * RANK_S
     return Rules(
         order=int(engine.order is not None),
@@ -184,14 +228,14 @@ def rules_of(scheduler: Scheduler, setup: Setup) -> Rules:
         watermark=WATERMARK,
         jump=1,
         audit=0,
-        dispatch=int(cluster.dispatch is not None),
-        cluster_admit=int(cluster.admit is not None),
-        cluster_order=int(cluster.order is not None),
-        cluster_watches=sum(1 << event for event in set(cluster.watches)) if cluster.observe else 0,
+        dispatch=int(scheduler.part_for("dispatch").policy.dispatch is not None),
+        cluster_admit=int(scheduler.part_for("admit").policy.admit is not None),
+        cluster_order=int(scheduler.part_for("order").policy.order is not None),
+        cluster_watches=sum(1 << event for event in set(watcher.watches)) if watcher.observe else 0,
         capacity_tokens=setup.capacity_tokens,
         trace_tokens=0,
         prefix=int("prefix" in engine.reads),
-        cluster_prefix=int("prefix" in cluster.reads),
+        cluster_prefix=int(any("prefix" in part.policy.reads for part in scheduler.parts)),
     )
 
 
@@ -262,83 +306,3 @@ def report_fault(rig: Rig, scheduler: Scheduler) -> None:
         ),
     }[code]
     raise PolicyError(f"scheduler {scheduler.name} {what}", where=where, fix=fix)
-
-
-def facts(demand: Demand, rig: Rig, setup: Setup) -> Facts:
-    """What happened to each request."""
-    table, plant = rig.known.requests, rig.plant
-    rejected = plant.outcome == 1
-    idle_ttft_s, idle_e2e_s = idle_service(demand.prompt_tokens, demand.output_tokens, setup)
-    return Facts(
-        arrival_s=demand.arrival_s,
-        dispatched_s=plant.dispatched_s,
-        started_s=plant.started_s,
-        first_token_s=table.first_token_s,
-        finished_s=np.where(plant.outcome == FINISHED, plant.finished_s, np.nan),
-        prompt_tokens=demand.prompt_tokens,
-        output_tokens=table.generated_tokens,
-        tier=demand.tier,
-        tenant=demand.tenant,
-        session=demand.session,
-        outcome=plant.outcome.astype(np.int8),
-        reason=plant.reason.astype(np.int8),
-        engine=np.where(rejected & np.isnan(plant.dispatched_s), -1, table.engine),
-        migrations=np.zeros(len(plant.outcome), np.int64),
-        preemptions=table.evictions,
-        longest_gap_s=np.where(table.generated_tokens > 1, plant.longest_gap_s, np.nan),
-        idle_ttft_s=idle_ttft_s,
-        idle_e2e_s=idle_e2e_s,
-        cached_tokens=rig.cache.found_tokens
-        if rig.rules.trace_tokens
-        else np.where(plant.started_s >= 0.0, 0, -1),
-    )
-
-
-def idle_service(prompt_tokens: Ints, output_tokens: Ints, setup: Setup) -> tuple[Floats, Floats]:
-    """TTFT and E2E of each request alone on an idle engine, chunked by the engine's budget, in seconds."""
-    costs, chunk = setup.costs, setup.budget_max
-    full, rest = prompt_tokens // chunk, prompt_tokens % chunk
-    row = costs.tobytes()
-    whole_s = lone_step_s(row, chunk)
-    rest_s = np.array([lone_step_s(row, size) if size else 0.0 for size in rest.tolist()])
-    ttft_s = full * whole_s + rest_s + costs[ATTENTION] * prompt_tokens.astype(float) ** 2 / 2.0
-    steps = np.maximum(np.minimum(output_tokens, setup.capacity_tokens - prompt_tokens) - 1, 0).astype(float)
-    decode_s = step_s(costs, 0.0, 0.0, 1.0, 0.0) + costs[KV] * (prompt_tokens + 1.0)
-    e2e_s = ttft_s + steps * decode_s + costs[KV] * steps * (steps - 1.0) / 2.0
-    return ttft_s, e2e_s
-
-
-@lru_cache(maxsize=1 << 16)
-def lone_step_s(costs: bytes, tokens: int) -> float:
-    """Seconds of a step of so many prefill tokens alone, attention left out."""
-    return step_s(np.frombuffer(costs), float(tokens), 0.0, 0.0, 0.0)
-
-
-def totals(demand: Demand, rig: Rig, setup: Setup) -> Totals:
-    """Sums and means over the engines; means are over the time in which engines were busy."""
-    plant, table = rig.plant, rig.known.requests
-    tally = plant.tally.sum(axis=0)
-    busy_s = float(tally[codes.BUSY_S])
-    end_s = float(np.nanmax(plant.finished_s, initial=0.0))
-    last_s = float(table.arrival_s[-1]) if len(table.arrival_s) else 0.0
-    slots = busy_s or 1.0
-    memory = setup.blocks * setup.block_tokens
-    arrived = tally[codes.ARRIVED] or 1.0
-    return Totals(
-        steps=int(rig.known.engines.steps.sum()),
-        busy_s=busy_s,
-        engine_s=end_s * setup.engines,
-        batch_mean=float(tally[codes.BATCH_AREA] / slots),
-        kv_mean=float(tally[codes.KV_AREA] / slots / memory),
-        kv_peak=float(plant.tally[:, codes.KV_PEAK].max() / setup.blocks),
-        queue_mean=float(tally[codes.QUEUE_SUM] / arrived),
-        queue_peak=int(plant.tally[:, codes.QUEUE_PEAK].max()),
-        evictions=int(table.evictions.sum()),
-        recomputed_tokens=int(tally[codes.RECOMPUTED]),
-        prefill_tokens=int(tally[codes.PREFILLED]),
-        cached_tokens=int(tally[codes.CACHED]),
-        decode_tokens=int(tally[codes.DECODED]),
-        truncated=int(np.sum((plant.outcome == 0) & (table.generated_tokens < demand.output_tokens))),
-        unfinished_at_last_arrival=int(np.sum(plant.finished_s > last_s)),
-        gaps=plant.gaps,
-    )

@@ -20,7 +20,8 @@ def empty_cache(prefixes: Prefixes | None, longest_tokens: Ints, setup: "Setup")
     if prefixes is None:
         single, square = np.zeros(1, np.int64), np.zeros((1, 1), np.int64)
         return Cache(*(single if name in FLAT else square for name in Cache._fields))
-    requests, engines, blocks, size = len(longest_tokens), setup.engines, setup.blocks, setup.block_tokens
+    requests, engines, size = len(longest_tokens), setup.engines, setup.block_tokens
+    blocks = int(np.max(setup.blocks))
     fits = longest_tokens <= setup.capacity_tokens
     own = np.where(fits, -(-longest_tokens // size), 0)
     parts = -(-prefixes.block_tokens // size)
@@ -29,9 +30,14 @@ def empty_cache(prefixes: Prefixes | None, longest_tokens: Ints, setup: "Setup")
         return np.full((engines, width), fill, np.int64) if fill else np.zeros((engines, width), np.int64)
 
     ring = np.arange(blocks + 1, dtype=np.int64)
+    after, before = np.tile(np.roll(ring, -1), (engines, 1)), np.tile(np.roll(ring, 1), (engines, 1))
+    for engine, own_blocks in enumerate(
+        np.broadcast_to(setup.blocks, engines)
+    ):  # a smaller engine's ring is shorter
+        after[engine, own_blocks - 1], before[engine, blocks] = blocks, own_blocks - 1
     return Cache(
-        after=np.tile(np.roll(ring, -1), (engines, 1)),
-        before=np.tile(np.roll(ring, 1), (engines, 1)),
+        after=after,
+        before=before,
         holders=squares(blocks),
         name=squares(blocks, -1),
         twin_after=squares(blocks),

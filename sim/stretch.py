@@ -85,7 +85,7 @@ def jump(rig: Rig, engine: int, until_s: float) -> int:
     flight = rig.plant.flight[engine]
     start_s = flight[START_S]
     first_s = flight[END_S] - start_s
-    rise_s = rig.known.costs[engine, KV_COST] * flight[DECODES]
+    rise_s = rig.known.costs[engine, KV_COST] * flight[DECODES] * rig.fabric.pace[engine]
     if start_s + first_s > until_s:
         return 0
     steps = steps_free(rig, engine)

@@ -127,11 +127,11 @@ def check(
     Whole runs ask: does each prompt end, is the truth never used, do times have no unit, do only declared targets
     matter, does attainment fall with load, does compiled code do the same as plain Python, and do jumps.
     """
-    from schedulers.load import find, halves
+    from schedulers.load import find, pieces
 
     results = []
     for spec in specs:
-        for half in filter(None, halves(spec)):
+        for half in pieces(spec):
             if not quick:
                 typer.echo(f"{half}: checking", err=True)
             findings = _findings(find(half, strict=False), quick)

@@ -151,10 +151,10 @@ def named_plan(named: str, windows: Path | None, schedulers: "Sequence[str]" = (
 
 def routing(plan: "Plan") -> str:
     """Say which cluster policy spreads requests where the plan does not; "" where there is no choice."""
-    from schedulers.load import DEFAULT_CLUSTER, halves
+    from schedulers.load import DEFAULT_CLUSTER, pieces
 
     several = plan.fleet.engines > 1
-    silent = [spec for spec in plan.specs if several and not halves(spec)[1]]
+    silent = [spec for spec in plan.specs if several and len(pieces(spec)) == 1]
     if not silent:
         return ""
     whose = "" if len(silent) == len(plan.specs) else f" for {', '.join(silent)}"

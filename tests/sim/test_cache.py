@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sim import compiled
+from sim import compiled, store
 
 RUN = """
 import sys
@@ -28,8 +28,8 @@ for spec in sys.argv[1:]:
 def cache(tmp_path):
     """A cache that holds the kernel and no hooks."""
     compiled.kernel()
-    kernel = compiled.digest(list(compiled.kernel_sources()))
-    shutil.copytree(compiled.cache_root() / kernel, tmp_path / "numba" / kernel)
+    kernel = store.digest(list(store.kernel_sources()))
+    shutil.copytree(store.cache_root() / kernel, tmp_path / "numba" / kernel)
     return tmp_path
 
 
