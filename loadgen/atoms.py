@@ -145,12 +145,11 @@ def squeezed(luck: Floats, top: Floats, share: float) -> Floats:
 def top_shares(mix: str, arrival_s: Floats, share: float, draws: tuple[int, str]) -> Floats:
     """Return each request's chance to be of the top, shape (n,); its mean over time is about ``share``."""
     if mix == "bursty-top":
-        return np.where(in_burst(arrival_s, draws), min(1.0, share / BURST_SHARE), 0.0)
+        return np.asarray(np.where(in_burst(arrival_s, draws), min(1.0, share / BURST_SHARE), 0.0))
     if mix == "correlated":  # the top comes when everybody comes: chance by the arrivals of the second around
         near = np.searchsorted(arrival_s, arrival_s + 0.5) - np.searchsorted(arrival_s, arrival_s - 0.5)
-        return np.minimum(
-            1.0, share * near / max(1.0, float(np.mean(near, dtype=float)) if len(near) else 1.0)
-        )
+        rate = share * near / max(1.0, float(np.mean(near, dtype=float)) if len(near) else 1.0)
+        return np.asarray(np.minimum(1.0, rate))
     return np.asarray(share * (1.0 + DAY_SWING * np.sin(2 * pi * arrival_s / DAY_S)))
 
 

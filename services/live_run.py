@@ -23,7 +23,7 @@ from services.local import ask
 from services.sender import GrpcSender
 from sim import rig as codes
 from sim.calibrate import write_text
-from sim.run import idle_service
+from sim.outcome import idle_service
 from sim.runs import Task, key_of, region_columns
 
 INVALID, PARTIAL = "invalid", "partial"

@@ -16,8 +16,8 @@ def tampered(demand: Demand, rig: Rig, before: Rig) -> str:
     for name in ("arrival_s", "prompt_tokens", "tier", "tenant", "session", "luck"):
         if not np.array_equal(getattr(rig.known.requests, name), getattr(demand, name)):
             return f"requests.{name} was overwritten"
-    views = range(rig._fields.index("plant"))
-    for view, fresh in ((rig[place], before[place]) for place in views):
+    names = rig._fields[: rig._fields.index("plant")]
+    for view, fresh in ((getattr(rig, name), getattr(before, name)) for name in names):
         if not np.array_equal(view.requests.forecast_tokens, fresh.requests.forecast_tokens):
             return "requests.forecast_tokens was overwritten"
         for table in ("tiers", "engines"):

@@ -20,8 +20,9 @@ from schedulers.errors import PolicyError
 from schedulers.load import PUBLISHED, find
 from schedulers.policy import ClusterPolicy, EnginePolicy, Scheduler
 from schedulers.view import Floats, Tiers
+from sim.outcome import Outcome
 from sim.rig import REASON_POLICY
-from sim.run import Outcome, Setup, prepare_compiled, simulate
+from sim.run import Setup, prepare_compiled, simulate
 
 COSTS = np.array([0.0, 9.66e-3, 64.7e-6, 0.0, 6.4e-9, 44.5e-6, 0.0883e-6])
 HINGE = np.array([11.41e-3, 8.355e-3, 66.85e-6, 66.85e-6, 5.77e-9, 0.0, 0.0758e-6])
@@ -197,9 +198,11 @@ def unscaled(trial: Trial) -> str:
         demand=trial.demand._replace(arrival_s=trial.demand.arrival_s * 2),
         place=place._replace(
             costs=place.costs * 2,
+            wiring=place.wiring.slower(2.0),
             tiers=Tiers(tiers.ttft_s * 2, tiers.tpot_s * 2, tiers.e2e_s * 2, tiers.weight),
         ),
         scheduler=trial.scheduler._replace(
+            cluster=cluster._replace(period_s=cluster.period_s * 2),
             engine_params=doubled(engine, trial.scheduler.engine_params),
             cluster_params=doubled(cluster, trial.scheduler.cluster_params),
         ),

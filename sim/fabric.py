@@ -77,6 +77,21 @@ class Wiring(NamedTuple):
         """True if nothing can happen but arrivals and steps, as far as the wiring goes."""
         return self.period_s == 0.0 and not self.faults and self.start == 0
 
+    def slower(self, factor: float) -> "Wiring":
+        """The same wiring where everything takes ``factor`` times as long."""
+        moving = self.moving
+        return self._replace(
+            **{
+                name: getattr(self, name) * factor
+                for name in ("period_s", "delay_s", "link_s", "detect_s", "boot_s")
+            },
+            moving=moving._replace(
+                bandwidth_gbps=moving.bandwidth_gbps / factor,
+                **{name: getattr(moving, name) * factor for name in ("handshake_s", "resume_s", "stage_s")},
+            ),
+            faults=tuple(fault._replace(at_s=fault.at_s * factor) for fault in self.faults),
+        )
+
 
 class Fabric(NamedTuple):
     """Private state of a cluster, shape (engines,) unless said."""

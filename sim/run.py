@@ -132,7 +132,7 @@ def build(demand: Demand, scheduler: Scheduler, setup: Setup, *, jump: bool, aud
     view.engines.alive[:] = fabric.life == SERVING
     believed = view.engines
     if setup.wiring.period_s > 0.0:  # what the dispatcher believes is a table of its own
-        believed = Engines(*(column.copy() for column in view.engines))
+        believed = Engines._make(column.copy() for column in view.engines)
     boards = [share(view, demand, believed, part) for part in scheduler.parts]
     seen = {hook: boards[scheduler.parts.index(scheduler.part_for(hook))] for hook in CLUSTER_HOOKS}
     view = view._replace(params=as_params(scheduler.engine_params))

@@ -134,7 +134,7 @@ def run_region(
         scheduler = scheduler_of(spec)
         key = key_of(task, region, spec)
         try:
-            facts, totals = simulate(demand, scheduler, job.setup)
+            facts, totals, _ = simulate(demand, scheduler, job.setup)
         except PolicyError as error:
             tell(Failure(key.scheduler, key.window_id, key.region, str(error)))
             continue
@@ -184,7 +184,7 @@ def key_of(task: Task, region: Region, spec: str) -> RunKey:
         params=params_of(spec),
         control=scheduler.control or spec in job.plan.controls,
         engine_policy=scheduler.engine.name,
-        cluster_policy=scheduler.cluster.name,
+        cluster_policy="+".join(part.policy.name for part in scheduler.parts),
         fleet=job.fleet,
         profile=job.plan.fleet.profile,
         region=region.name,
@@ -204,6 +204,7 @@ def params_json(scheduler: Scheduler) -> str:
     sides = {
         "engine": (scheduler.engine.params, scheduler.engine_params),
         "cluster": (scheduler.cluster.params, scheduler.cluster_params),
+        **{part.policy.name: (part.policy.params, part.params) for part in scheduler.more},
     }
     told = {
         side: {
@@ -240,7 +241,8 @@ def source_digest(spec: str) -> str:
     An edited file, helper or constant makes another scheduler: old results are never taken for its new ones.
     """
     scheduler = scheduler_of(spec)
-    hooks = [hook for policy in (scheduler.engine, scheduler.cluster) for hook in policy if callable(hook)]
+    policies = (scheduler.engine, *(part.policy for part in scheduler.parts))
+    hooks = [hook for policy in policies for hook in policy if callable(hook)]
     code = [
         found for hook in hooks for found in reachable(hook) if not found.__module__.startswith("schedulers.")
     ]

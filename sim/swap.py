@@ -23,7 +23,8 @@ from schedulers.errors import InputError
 from schedulers.load import load
 from sim.calibrate import read_calibration, setup_of, write_calibration
 from sim.crew import Crew
-from sim.run import Setup, idle_service
+from sim.outcome import idle_service
+from sim.run import Setup
 from sim.runs import Failure, Summarise
 from sim.sweep import Notice, open_job, sweep
 

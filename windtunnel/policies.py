@@ -56,8 +56,8 @@ def shipped() -> list[dict[str, Any]]:
 
 def facts(found: "Found") -> dict[str, Any]:
     """Return what a policy declares, in plain values; an infinite number is the text "inf"."""
-    from schedulers.checks import CLUSTER_HOOKS, ENGINE_HOOKS
-    from schedulers.policy import EnginePolicy
+    from schedulers.checks import ENGINE_HOOKS
+    from schedulers.policy import CLUSTER_HOOKS, EnginePolicy
 
     policy = found.policy
     engine = isinstance(policy, EnginePolicy)

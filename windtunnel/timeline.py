@@ -133,7 +133,8 @@ def play(scheduler: "Scheduler", engines: int) -> Timeline:
     """Run the example, interpreted and stepwise; raises PolicyError for what a policy does wrong."""
     from schedulers.view import STEP
     from sim.kernel import run
-    from sim.run import build, facts, report_fault
+    from sim.outcome import facts
+    from sim.run import build, report_fault
 
     reads = (*scheduler.engine.reads, *scheduler.cluster.reads)
     demand, place = example(engines, "prefix" in reads)

@@ -156,15 +156,14 @@ def paced(spec: str, speed: float) -> str:
 
     Raises InputError for an unknown scheduler.
     """
-    from schedulers.load import halves, load
+    from schedulers.load import load, pieces
 
     scheduler = load(spec)
     if speed == 1.0:
         return spec
-    left, right = halves(spec)
-    parts = [at_speed(left, scheduler.engine, scheduler.engine_params, speed)]
-    if right:
-        parts.append(at_speed(right, scheduler.cluster, scheduler.cluster_params, speed))
+    first, *rest = pieces(spec)
+    parts = [at_speed(first, scheduler.engine, scheduler.engine_params, speed)]
+    parts += [at_speed(one, *part, speed) for one, part in zip(rest, scheduler.parts, strict=False)]
     return "+".join(parts)
 
 

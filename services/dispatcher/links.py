@@ -291,9 +291,9 @@ class Links:
 
 def engine_half(scheduler: str) -> str:
     """The engine half of a scheduler's name."""
-    from schedulers.load import halves
+    from schedulers.load import pieces
 
-    return halves(scheduler)[0]
+    return pieces(scheduler)[0]
 
 
 def account_of(report: link.Report) -> Account:

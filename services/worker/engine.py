@@ -116,8 +116,6 @@ class Engine:
         arrive(self.rig, 0, row, now_s)
         if plant.outcome[row] >= 0:
             return self._closed(row, 0, now_s)
-        if ask.generated_tokens:
-            self._owe_again(row, now_s)
         return None
 
     def advance(self, now_s: float, *, before: bool = False) -> list[Progress]:
@@ -360,14 +358,6 @@ class Engine:
             started_s=float(plant.started_s[row]),
             evictions=int(table.evictions[row]),
         )
-
-    def _owe_again(self, row: int, now_s: float) -> None:
-        """Let a request that was begun elsewhere owe the tokens made there too, as an evicted one does."""
-        rig, table = self.rig, self.rig.known.requests
-        leave_queue(rig, 0, find(rig.known.waiting[0], rig.known.engines.waiting[0], row))
-        table.prefill_tokens[row] += table.generated_tokens[row]
-        rig.known.engines.pending_tokens[0] += table.generated_tokens[row]
-        join_queue(rig, 0, row, now_s)
 
     def _back_to_queue(self, row: int, now_s: float) -> None:
         """Take a running request out of the batch without counting it as an eviction for want of memory."""

@@ -273,7 +273,7 @@ class Link:
             limits=Limits(
                 sequences_max=setup.sequences_max,
                 budget_max=setup.budget_max,
-                blocks_total=setup.blocks,
+                blocks_total=int(np.max(setup.blocks)),
                 block_tokens=setup.block_tokens,
                 model_tokens=setup.model_tokens,
             ),

@@ -172,7 +172,7 @@ def big_reserve(view, request, now_s):
         (cluster(dispatch=fewest), set()),
         (cluster(dispatch=fewest, admit=lambda v, r, t: WAIT), {("admit", "stall")}),
         (cluster(scale=lambda v, e, t: 0.5, period_s=1.0), {("scale", "kind")}),
-        (cluster(migrate=lambda v, r, t: HOLD, period_s=1.0), {("migrate", "kind")}),
+        (cluster(migrate=lambda v, e, t: 7.0, period_s=1.0), {("migrate", "kind")}),
     ],
 )
 def test_planted_faults_are_found_and_nothing_else(policy, expected):

@@ -8,7 +8,7 @@ import pytest
 from loadgen.result import REJECTED
 from schedulers.board import Account, Arrival, Place
 from schedulers.desk import REFUSED, SEND, Bounds, Desk
-from schedulers.load import cluster_names, load
+from schedulers.load import cluster_names, find, load
 from sim.checks import setup, traffic
 from sim.engine import arrive
 from sim.kernel import advance
@@ -116,7 +116,10 @@ def simulated(demand, scheduler, place):
     ]
 
 
-@pytest.mark.parametrize("name", [*cluster_names(), "llumnix:demand=0", "lmetric:pending=1"])
+SENDERS = [name for name in cluster_names() if find(name).policy.dispatch]
+
+
+@pytest.mark.parametrize("name", [*SENDERS, "llumnix:demand=0", "lmetric:pending=1"])
 @pytest.mark.parametrize(("seed", "rate_per_s"), [pytest.param(0, 30.0, marks=pytest.mark.slow), (1, 150.0)])
 def test_decisions_are_the_simulators(name, seed, rate_per_s):
     """Same arrivals, same log: engine, refusals and their reasons, from the first request to the last."""

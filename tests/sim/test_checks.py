@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from schedulers.load import find, load, shipped_names
-from schedulers.policy import REFUSE, TAKE, WAIT, ClusterPolicy, EnginePolicy, Param
+from schedulers.policy import HOLD, REFUSE, TAKE, WAIT, ClusterPolicy, EnginePolicy, Memo, Param
 from schedulers.view import View
 from sim import checks
 from sim.checks import Trial, check, doubled, foreseen, mistranslated, setup, traffic
@@ -130,10 +130,22 @@ def test_every_shipped_policy_keeps_the_contract(name):
     assert check(find(name).policy) == []
 
 
-def test_what_the_simulator_does_not_do_is_said():
-    (found,) = check(ClusterPolicy("planted", migrate=first_engine_by_target, period_s=1.0))
-    assert found.rule == "runs"
-    assert "migrate" in found.message
+def from_low_to_first(view: View, engine: int, now_s: float) -> float:
+    return 0.0 if engine > 0 and view.engines.moving[0] == 0 else HOLD
+
+
+def by_target(view: View, engine: int, now_s: float) -> float:
+    return 0.0 if engine > 0 and view.tiers.ttft_s[0] < 1.0 else HOLD
+
+
+def test_a_policy_that_migrates_is_run_and_checked():
+    assert (
+        rules(ClusterPolicy("planted", migrate=from_low_to_first, period_s=0.2, memo=Memo(engines=1)))
+        == set()
+    )
+    assert rules(ClusterPolicy("planted", migrate=by_target, period_s=0.2, memo=Memo(engines=1))) == {
+        "reads targets"
+    }
 
 
 def test_the_loads_reach_from_idle_to_overload():

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 
 from loadgen.demand import part
 from loadgen.result import FINISHED, REASONS, REJECTED
-from schedulers.load import cluster_names, load
+from schedulers.load import cluster_names, find, load
 from schedulers.view import Tiers
 from sim.checks import kindred
 from sim.run import simulate
 from tests.sim.stage import TIERS, cases, close, same, setup, traffic
 
-POLICIES = cluster_names()
+POLICIES = [name for name in cluster_names() if find(name).policy.dispatch]
 RANKED = [name for name in POLICIES if not load(f"edf+{name}").control]
 TAKERS = [name for name in POLICIES if name != "early-reject"]
 DRAWN = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
