@@ -139,13 +139,12 @@ def by_target(view: View, engine: int, now_s: float) -> float:
 
 
 def test_a_policy_that_migrates_is_run_and_checked():
-    assert (
-        rules(ClusterPolicy("planted", migrate=from_low_to_first, period_s=0.2, memo=Memo(engines=1)))
-        == set()
+    sound, unsound = (
+        ClusterPolicy("planted", migrate=hook, period_s=0.2, memo=Memo(engines=1))
+        for hook in (from_low_to_first, by_target)
     )
-    assert rules(ClusterPolicy("planted", migrate=by_target, period_s=0.2, memo=Memo(engines=1))) == {
-        "reads targets"
-    }
+    assert rules(sound) == set()
+    assert rules(unsound) >= {"reads targets"}
 
 
 def test_the_loads_reach_from_idle_to_overload():
