@@ -178,7 +178,7 @@ def difference(contest: Contest, window: Window, rho: float, tiers: tuple[TierSp
     )
     demand = prepare(window, plan, region.factor)
     first, second = (
-        contest.score(*simulate(demand, scheduler, setup), window.scored, tiers)
+        contest.score(*simulate(demand, scheduler, setup)[:2], window.scored, tiers)  # facts and totals
         for scheduler in (contest.winner, contest.loser)
     )
     return first - second
