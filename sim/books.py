@@ -4,36 +4,52 @@ A hook gets the live tables, since a copy at each call would cost more than the 
 where it may only read, and win; these checks find it out. They cost microseconds a run.
 """
 
-import numpy as np
+from typing import Any, NamedTuple
 
-from loadgen.demand import Demand
+import numpy as np
+import numpy.typing as npt
+
 from loadgen.result import FINISHED
 from sim.rig import CACHED, DECODED, PREFILLED, RECOMPUTED, Rig
 
-
-def tampered(demand: Demand, rig: Rig, before: Rig) -> str:
-    """Name the first entry that does not add up, "" if all do; ``before`` was built from the same inputs."""
-    for name in ("arrival_s", "prompt_tokens", "tier", "tenant", "session", "luck"):
-        if not np.array_equal(getattr(rig.known.requests, name), getattr(demand, name)):
-            return f"requests.{name} was overwritten"
-    names = rig._fields[: rig._fields.index("plant")]
-    for view, fresh in ((getattr(rig, name), getattr(before, name)) for name in names):
-        if not np.array_equal(view.requests.forecast_tokens, fresh.requests.forecast_tokens):
-            return "requests.forecast_tokens was overwritten"
-        for table in ("tiers", "engines"):
-            for name in ("ttft_s", "tpot_s", "e2e_s", "weight") if table == "tiers" else LIMITS:
-                if not np.array_equal(
-                    getattr(getattr(view, table), name), getattr(getattr(fresh, table), name)
-                ):
-                    return f"{table}.{name} was overwritten"
-        for name in ("costs", "params"):
-            if not np.array_equal(getattr(view, name), getattr(fresh, name)):
-                return f"{name} was overwritten"
-    return unbalanced(rig)
+Array = npt.NDArray[Any]
 
 
+REQUESTS = ("arrival_s", "prompt_tokens", "tier", "tenant", "session", "luck", "forecast_tokens")
 LIMITS = ("sequences_max", "budget_max", "blocks_total", "block_tokens", "reserve")
-"""Columns of ``Engines`` that nothing in a run may change."""
+TARGETS = ("ttft_s", "tpot_s", "e2e_s", "weight")
+"""Columns of ``Requests``, ``Engines`` and ``Tiers`` that nothing in a run may change."""
+
+
+class Sealed(NamedTuple):
+    """A column that must stay as it is, and a copy of what it was before the run."""
+
+    name: str
+    column: Array
+    before: Array
+
+
+def seal(rig: Rig) -> list[Sealed]:
+    """Copy, before a run, whatever a policy may only read."""
+    kept: dict[int, Sealed] = {}
+    for name in rig._fields[: rig._fields.index("plant")]:
+        view = getattr(rig, name)
+        columns = [(f"requests.{column}", getattr(view.requests, column)) for column in REQUESTS]
+        columns += [(f"engines.{column}", getattr(view.engines, column)) for column in LIMITS]
+        columns += [(f"tiers.{column}", getattr(view.tiers, column)) for column in TARGETS]
+        columns += [("costs", view.costs), ("params", view.params)]
+        for called, column in columns:  # most views share most columns
+            if id(column) not in kept:
+                kept[id(column)] = Sealed(called, column, column.copy())
+    return list(kept.values())
+
+
+def tampered(rig: Rig, sealed: list[Sealed]) -> str:
+    """Name the first entry that does not add up, "" if all do."""
+    for name, column, before in sealed:
+        if not np.array_equal(column, before):
+            return f"{name} was overwritten"
+    return unbalanced(rig)
 
 
 def unbalanced(rig: Rig) -> str:

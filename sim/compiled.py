@@ -39,14 +39,16 @@ from sim.kernel import run
 from sim.origin import reachable, seal
 from sim.rig import Cache, Hooks, Plant, Rig, Rules
 from sim.storage import FLAT
-from sim.store import cache_root, digest, kernel_sources
+from sim.store import cache_root, kernel_digest
+
+kernel_digest()  # of the sources as this process has imported them
 
 _i8, _f8, _ids, _out = types.int64, types.float64, types.int64[::1], types.float64[::1]
 
 
 def cache_in(made_of: str) -> None:
     """Send the next compilation to the cache folder of the kernel's sources and of what else it is made of."""
-    numba.config.CACHE_DIR = str(cache_root() / f"{digest(list(kernel_sources()))}{made_of}")
+    numba.config.CACHE_DIR = str(cache_root() / f"{kernel_digest()}{made_of}")
 
 
 class Ref(types.Type):  # type: ignore[misc]
@@ -279,7 +281,7 @@ def _with_hooks(hooks: Hooks) -> Any:
 
 def kernel_cached() -> bool:
     """True if the kernel has been compiled on this machine from these very sources."""
-    folder = cache_root() / digest(list(kernel_sources()))
+    folder = cache_root() / kernel_digest()
     return any(folder.rglob("*_enter*.nbc"))
 
 

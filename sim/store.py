@@ -31,6 +31,15 @@ def digest(paths: list[Path]) -> str:
 
 
 @cache
+def kernel_digest() -> str:
+    """Digest of the kernel's sources, taken once a process and before anything is compiled.
+
+    Taken later it could belong to files that were edited after this process had imported them.
+    """
+    return digest(list(kernel_sources()))
+
+
+@cache
 def kernel_sources() -> tuple[Path, ...]:
     """Files whose edit makes all compiled code stale."""
     return tuple(Path(str(importlib.import_module(name).__file__)) for name in SOURCES)
