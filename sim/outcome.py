@@ -71,7 +71,7 @@ def facts(demand: Demand, rig: Rig, setup: "Setup") -> Facts:
 
 def idle_service(prompt_tokens: Ints, output_tokens: Ints, setup: "Setup") -> tuple[Floats, Floats]:
     """TTFT and E2E of each request alone on an idle engine, chunked by the engine's budget, in seconds."""
-    costs, chunk = setup.costs, setup.budget_max
+    costs, chunk = np.atleast_2d(setup.costs)[0], setup.budget_max  # where engines differ, on the first
     full, rest = prompt_tokens // chunk, prompt_tokens % chunk
     row = costs.tobytes()
     whole_s = lone_step_s(row, chunk)
