@@ -69,7 +69,8 @@ def test_specs_and_their_canonical_names(spec, name, engine, cluster):
         ("edf+sarathi", ["'sarathi' is an engine policy", "round-robin"]),
         ("edf+", ["does not name a scheduler"]),
         ("", ["does not name a scheduler"]),
-        ("edf+round-robin+edf", ["does not name a scheduler"]),
+        ("edf+round-robin+edf", ["'edf' is an engine policy"]),
+        ("edf+round-robin+llumnix", ["both have the hook 'dispatch'", "different questions"]),
         (
             "sarathi:phii=1",
             ["unknown parameter 'phii'", "sarathi:phii", "did you mean 'phi'", "phi (0.05..10 share)"],

@@ -28,7 +28,7 @@ from sim.hunt import (
     space_of,
     surely,
 )
-from sim.run import idle_service
+from sim.outcome import idle_service
 from tests.loadgen.window_rows import hand_made
 from tests.sim.alone import POLICY
 
