@@ -116,7 +116,8 @@ def test_a_move_costs_what_its_stages_take():
     """One request of 160 tokens decodes on engine 0, which drains at 1 s; 1 Gbit/s is 0.0010486 s a token.
 
     The first copy begins at the tick at 1.0 s, after the fault, and takes (tokens then) * 0.0010486 + 0.005 s.
-    What was decoded meanwhile is less than 16 blocks, so the next is the last: it stands still for those tokens and 0.023 s.
+    What was decoded meanwhile is less than 16 blocks, so the next is the last: it stands still for those tokens
+    and 0.023 s.
     """
     moving = Moving(bandwidth_gbps=1.0)
     wiring = Wiring(moving=moving, faults=(Fault(1.0, 0, DRAIN),))
