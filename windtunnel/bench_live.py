@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from windtunnel.compare import WIDTH
 from windtunnel.up import AsJson
 
 if TYPE_CHECKING:
@@ -279,7 +281,7 @@ def show(told: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     known = told["machine"]
     where = f"{known['cores']} cores, load {known['load']}"
     title = f"{CHUNKS} tokens a request, medians of {told['runs']} rounds; {where}"
