@@ -15,7 +15,11 @@ LEAST_RHO = 0.85
 decides little.
 """
 
-FIRST, LAST, NO_BETTER = "ahead of policies that know less", "last", "no better than the median"
+FIRST, LAST, NO_BETTER = (
+    "ahead of policies that know less",
+    "behind arrival order",
+    "no better than the median",
+)
 KEPT, BROKEN, UNKNOWN = "as expected", "BROKEN", "can't tell"
 
 
@@ -27,12 +31,19 @@ rightly beat it.
 """
 
 
+IN_ORDER = ("fcfs-chunked", "fcfs-prefill", "sarathi")
+"""Engine policies that serve in order of arrival; the newest first must come out behind them.
+
+Whoever goes by length or by past service may make a few wait longer still, and is no fault of the measurement.
+"""
+
+
 class Expectation(NamedTuple):
     """Where a control must come out; ``slack`` is on the compared scale (0.01 of a logarithm is 1 %)."""
 
     control: str  # name of its engine policy
     column: str
-    place: str  # among the ranked schedulers; FIRST: among those of REFERENCES
+    place: str  # among the ranked schedulers; FIRST: among those of REFERENCES, LAST: of IN_ORDER
     slack: float
     why: str
 
@@ -98,14 +109,14 @@ def beaten(of: Study) -> tuple[tuple[str, int, int], ...]:
     )
 
 
-def _references(of: Study, control: str) -> set[str]:
-    """Return schedulers and controls of ``REFERENCES`` that send requests to engines as ``control`` does."""
+def _references(of: Study, control: str, policies: tuple[str, ...]) -> set[str]:
+    """Return schedulers and controls of these policies that send requests to engines as ``control`` does."""
     once = of.runs.drop_duplicates("scheduler").set_index("scheduler")
     alike = once[once["cluster_policy"] == once.loc[control, "cluster_policy"]]
     known_less = {
         str(name)
         for name, policy in alike["engine_policy"].items()
-        if str(policy).split(":")[0] in REFERENCES and name != control
+        if str(policy).split(":")[0] in policies and name != control
     }
     return known_less | {name for name, same in of.twins.items() if known_less & set(same)}
 
@@ -116,7 +127,7 @@ def _check(of: Study, wanted: Expectation, control: str) -> Check:
     others = {name: value for name, value in pooled.items() if name in of.schedulers}
     note = ""
     if wanted.place == FIRST and control in pooled:
-        known_less = _references(of, control)
+        known_less = _references(of, control, REFERENCES)
         beaten_by = [
             name
             for name, value in others.items()
@@ -128,6 +139,18 @@ def _check(of: Study, wanted: Expectation, control: str) -> Check:
                 "the oracle is a strong policy, not a bound"
             )
         others = {name: value for name, value in pooled.items() if name in known_less}
+    if wanted.place == LAST and control in pooled:
+        in_order = _references(of, control, IN_ORDER)
+        behind = [
+            name
+            for name, value in others.items()
+            if name not in in_order and value < pooled[control] - wanted.slack
+        ]
+        if behind:
+            note = (
+                f"{', '.join(behind)} comes out behind {control} on {wanted.column}: it starves some requests"
+            )
+        others = {name: value for name, value in others.items() if name in in_order}
     if control not in pooled or not others:
         return _unknown(
             wanted,

@@ -5,52 +5,39 @@ are a ``Board``. Requests are called by their number, engines by their row.
 """
 
 from math import inf, isnan
-from typing import NamedTuple
 
 import numpy as np
 
 from schedulers.board import Account, Arrival, Board, Place
+from schedulers.decisions import (
+    EXPIRED,
+    LOST,
+    MOVE,
+    REFUSED,
+    SCALE,
+    SEND,
+    STALLED,
+    Bounds,
+    Decision,
+)
 from schedulers.dispatcher import fewest_requests, lawful
 from schedulers.errors import PolicyError
-from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy, Hook
-from schedulers.view import ARRIVAL, EVICT, FINISH, FIRST_TOKEN, REJECT, RUNNING, STEP, TOKEN, Floats, Tiers
-from schedulers.view import TAKE as TAKEN
-
-SEND, REFUSED, EXPIRED, LOST, STALLED, MOVE, SCALE = (
-    "send",
-    "refuse",
-    "expire",
-    "lost",
-    "stall",
-    "move",
-    "scale",
+from schedulers.migration import movable
+from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy, Hook, Part
+from schedulers.rearrange import wanted_moves
+from schedulers.view import (
+    ARRIVAL,
+    EVICT,
+    FINISH,
+    FIRST_TOKEN,
+    REJECT,
+    RUNNING,
+    STEP,
+    TOKEN,
+    Tiers,
+    View,
 )
-"""Kinds of decisions. LOST: no engine may try it again; STALLED: the engine is to drop it, it is offered anew."""
-
-
-class Decision(NamedTuple):
-    """What is to be done about a request (or, for SCALE, about the fleet: ``number`` is the change)."""
-
-    kind: str
-    number: int
-    engine: int = -1
-    reason: str = ""
-    sequence: int = 0  # of the sending, for SEND
-    source: int = -1  # engine that gives it away, for MOVE
-
-
-class Bounds(NamedTuple):
-    """Limits by which the dispatcher itself refuses or gives up; infinite ones never do. Seconds."""
-
-    queue_max: Floats  # (tiers,) requests of a tier that have no token yet
-    rows_max: int = 65_536
-    queue_s: float = inf  # without a first token since arrival
-    first_token_s: float = inf  # since it was sent to an engine
-    between_tokens_s: float = inf
-    attempts_max: int = 3
-    busy_s: float = inf  # an engine whose report is older takes nothing new
-    failures_max: int = 3  # in a row; then the engine rests
-    rest_s: float = 5.0
+from schedulers.view import TAKE as TAKEN
 
 
 class Desk:
@@ -61,10 +48,13 @@ class Desk:
         tenants: int = 64, strict: bool = False,
     ) -> None:  # fmt: skip
         self.policy, self.bounds, self.strict = policy, bounds, strict
+        self.more: tuple[
+            Part, ...
+        ] = ()  # answer what the first policy leaves open; without memory of their own
         self.board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
         self.held: list[int] = []
         self.attempts: dict[int, int] = {}
-        self.moving: set[int] = set()
+        self.moving: dict[int, tuple[int, ...]] = {}  # engines of each move under way
         self.up: dict[int, bool] = {}
         self.failures: dict[int, int] = {}
         self.rested_at_s: dict[int, float] = {}
@@ -213,7 +203,7 @@ class Desk:
     def moved(self, number: int, engine: int, now_s: float) -> int:
         """A migration was committed; returns the sequence that its sending has at the destination."""
         row, table = self.board.row_of[number], self.board.view.requests
-        self.moving.discard(number)
+        self._settled(number)
         state, computed = table.state[row], table.computed_tokens[row]
         self.board.leave(row)
         self.attempts[number] += 1
@@ -224,7 +214,7 @@ class Desk:
 
     def stayed(self, number: int) -> None:
         """A migration was given up; the request is where it was."""
-        self.moving.discard(number)
+        self._settled(number)
 
     def waiting(self, tier: int) -> int:
         """Open requests of a tier without a token."""
@@ -264,7 +254,8 @@ class Desk:
         for engine in self.up:
             self._see(engine, now_s)
         decisions += self._overdue(now_s)
-        if self.policy.period_s > 0.0 and now_s - self.asked_s >= self.policy.period_s:
+        periods = [part.policy.period_s for part in self.parts if part.policy.period_s > 0.0]
+        if periods and now_s - self.asked_s >= min(periods):
             self.asked_s = now_s
             decisions += self._rearrange(now_s)
         return decisions
@@ -291,21 +282,24 @@ class Desk:
         return decisions
 
     def _rearrange(self, now_s: float) -> list[Decision]:
-        """Ask the policy's migrate about each running request, and its scale about the fleet."""
+        """Ask where each engine should give a request to, and whether the fleet should change."""
         view, decisions = self.board.view, list[Decision]()
-        if self.policy.migrate is not None:
-            for row in np.flatnonzero((self.board.number >= 0) & (view.requests.state == RUNNING)):
-                number, here = int(self.board.number[row]), int(view.requests.engine[row])
-                answer = self._ask("migrate", int(row), now_s, float(here))
-                if answer in (here, HOLD) or number in self.moving or not lawful(view, answer):
-                    continue
-                self.moving.add(number)
-                decisions.append(Decision(MOVE, number, int(answer), "policy", source=here))
-        if self.policy.scale is not None:
-            change = int(self._ask("scale", -1, now_s, 0.0))
-            if change:
-                decisions.append(Decision(SCALE, change, reason="policy"))
-        return decisions
+
+        def ask(name: str, one: int, none: float) -> float:
+            least = movable(view, one) if name == "pick" and self._hook(name)[0] is None else none
+            return self._ask(name, one, now_s, least)
+
+        for row, source, target in wanted_moves(view, ask) if self._hook("migrate")[0] else ():
+            number = int(self.board.number[row])
+            self.moving[number] = source, target
+            decisions.append(Decision(MOVE, number, target, "policy", source=source))
+        change = int(self._ask("scale", -1, now_s, 0.0))
+        return [*decisions, Decision(SCALE, change, reason="policy")] if change else decisions
+
+    def _settled(self, number: int) -> None:
+        """A move is over, or was given up: its engines may move others."""
+        for engine in self.moving.pop(number, ()):
+            self.board.view.engines.moving[engine] = 0
 
     # judgement
 
@@ -321,7 +315,7 @@ class Desk:
         if say != TAKE:
             return []
         answer = float(fewest_requests(view, row))
-        if self.policy.dispatch is not None:
+        if self._hook("dispatch")[0] is not None:
             asked = self._ask("dispatch", row, now_s, answer)
             if lawful(view, asked):
                 answer = asked
@@ -340,7 +334,7 @@ class Desk:
     def _again(self, row: int, reason: str, now_s: float) -> list[Decision]:
         """Offer a request anew after its engine failed it, or give it up."""
         number, failed = int(self.board.number[row]), int(self.board.view.requests.engine[row])
-        self.moving.discard(number)
+        self._settled(number)
         self.board.leave(row)
         if self.attempts[number] >= self.bounds.attempts_max:
             self._note(row, REJECT, now_s)
@@ -367,16 +361,16 @@ class Desk:
         if row in self.held:
             self.held.remove(row)
         self.attempts.pop(number, None)
-        self.moving.discard(number)
+        self._settled(number)
         self.board.close(row)
 
     def _ask(self, name: str, row: int, now_s: float, default: float) -> float:
         """Ask one hook; a policy that raises or returns NaN is overruled, or with ``strict`` an error."""
-        hook: Hook | None = getattr(self.policy, name)
+        hook, view = self._hook(name)
         if hook is None:
             return default
         try:
-            answer = float(hook(self.board.view, row, now_s))
+            answer = float(hook(view, row, now_s))
         except Exception as error:
             self._fault(f"raised {type(error).__name__} in {name}: {error}")
             return default
@@ -384,6 +378,20 @@ class Desk:
             self._fault(f"returned NaN from {name}")
             return default
         return answer
+
+    def _hook(self, name: str) -> tuple[Hook | None, View]:
+        """The first policy's answer to a question, with the view that has its parameters."""
+        for place, part in enumerate(self.parts):
+            hook: Hook | None = getattr(part.policy, name)
+            if hook is not None:
+                view = self.board.view
+                return hook, view._replace(params=np.array(part.params or (0.0,))) if place else view
+        return None, self.board.view
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All policies, the first one first."""
+        return (Part(self.policy, ()), *self.more)
 
     def _fault(self, what: str) -> None:
         if self.strict:

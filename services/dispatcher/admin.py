@@ -81,6 +81,7 @@ def switch_policy(parts: "Parts", spec: str) -> None:
     changed = engine_half(scheduler.name) != engine_half(heart.scheduler.name)
     heart.scheduler = scheduler
     heart.desk.switch(scheduler.cluster, scheduler.cluster_params)
+    heart.desk.more = scheduler.more
     heart.metrics.scheduled_by(parts.version, scheduler.name)
     if changed:
         order = link.DispatcherMessage(set_policy=link.SetPolicy(engine_policy=engine_half(scheduler.name)))

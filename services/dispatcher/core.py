@@ -5,7 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from schedulers.board import Arrival
-from schedulers.desk import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision, Desk
+from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
+from schedulers.desk import Desk
 from schedulers.load import load
 from schedulers.view import FINISH, REJECT
 from services.config import Config
@@ -40,6 +41,7 @@ class Dispatcher:
         )  # fmt: skip
         cluster, values = self.scheduler.cluster, self.scheduler.cluster_params
         self.desk = Desk(cluster, values, config.targets, bounds, tenants=TENANTS_MAX)
+        self.desk.more = self.scheduler.more
         self.doorkeeper = Doorkeeper(config)
         self.engines: dict[int, Engine] = {}
         self.answers: dict[int, Answer] = {}

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from schedulers.cost import blocks_for
-from schedulers.desk import Decision
+from schedulers.decisions import Decision
 from services.dispatcher.answer import Answer, enqueue_of
 from services.dispatcher.logs import log
 from services.rpc.windtunnel.v1 import worker_pb2 as link

@@ -60,6 +60,14 @@ def test_a_good_scheduler_ahead_of_the_oracle_is_noted_and_breaks_nothing(sweep)
     assert "Do not trust" not in words
 
 
+def test_a_scheduler_behind_the_newest_first_is_noted_and_breaks_nothing(sweep):
+    """`edf` doesn't serve in order of arrival: it may starve some for longer than lifo does."""
+    behind = dict.fromkeys(SMALL["sources"], (0, 1, 2, -9, 4))
+    _, lifo, _ = check_controls(study(sweep(truth=behind, **SMALL)))
+    assert (lifo.control, lifo.status) == ("lifo", KEPT)
+    assert lifo.note == "edf comes out behind lifo on e2e_p95_s: it starves some requests"
+
+
 def test_a_control_that_knows_less_breaks_the_oracle_too(sweep):
     checks = check_controls(study(sweep(controls=GOOD | {"random": 9.0}, **SMALL)))
     assert {check.control for check in broken(checks)} == {"oracle-srpt", "random"}

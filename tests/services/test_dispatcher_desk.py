@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from schedulers.board import Account, Arrival, Place
-from schedulers.desk import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Desk
+from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds
+from schedulers.desk import Desk
 from schedulers.errors import PolicyError
 from schedulers.load import find
 from schedulers.policy import HOLD, WAIT, ClusterPolicy, Memo
@@ -162,13 +163,19 @@ def test_after_a_restart_the_engine_keeps_what_it_holds():
     assert (fleet.running[1], fleet.waiting[1]) == (1, 0)
 
 
-def moves(view, request, now_s):
-    return float(1 - view.requests.engine[request])
+def moves(view, engine, now_s):
+    return float(1 - engine) if view.engines.running[engine] > 0 else HOLD
 
 
 def test_migrate_and_scale_are_asked_at_their_period():
     """A request moves once at a time; the rest of the books follows the commit."""
-    policy = ClusterPolicy("mover", migrate=moves, scale=lambda view, none, now_s: 1.0, period_s=1.0)
+    policy = ClusterPolicy(
+        "mover",
+        migrate=moves,
+        pick=lambda view, request, now_s: 0.0,
+        scale=lambda view, none, now_s: 1.0,
+        period_s=1.0,
+    )
     made = desk(policy)
     made.arrive(arrival(1), 0.0)
     made.report(0, Account(1, running=(1,), computed_tokens=(10,), blocks_free=99), 0.1)

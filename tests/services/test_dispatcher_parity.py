@@ -7,7 +7,8 @@ import pytest
 
 from loadgen.result import REJECTED
 from schedulers.board import Account, Arrival, Place
-from schedulers.desk import REFUSED, SEND, Bounds, Desk
+from schedulers.decisions import REFUSED, SEND, Bounds
+from schedulers.desk import Desk
 from schedulers.load import cluster_names, find, load
 from sim.checks import setup, traffic
 from sim.engine import arrive

@@ -251,12 +251,12 @@ MOVES = [
 
 async def moving(parts, workers, said_when):
     """Start a long request and ask for its move to the other engine once it streams."""
-    from schedulers.desk import MOVE, Decision
+    from schedulers.decisions import MOVE, Decision
 
     answer = next(iter(parts.heart.answers.values()))
     await until(lambda: len(answer.tokens) > said_when)
     source = answer.engine
-    parts.heart.desk.moving.add(answer.number)
+    parts.heart.desk.moving[answer.number] = source, 1 - source
     parts.heart.act([Decision(MOVE, answer.number, 1 - source, "test", source=source)])
     return answer, workers[source], workers[1 - source]
 

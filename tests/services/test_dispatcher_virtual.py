@@ -8,7 +8,7 @@ import pytest
 
 from loadgen.plan import Fleet
 from loadgen.result import REJECTED
-from schedulers.desk import REFUSED, SEND
+from schedulers.decisions import REFUSED, SEND
 from schedulers.load import cluster_names, load
 from schedulers.view import Tiers
 from services.config import Config, Scheduling, StoreConfig, TierConfig, Timeouts
@@ -157,7 +157,11 @@ def simulated(demand, scheduler):
 
 
 QUICK = ("least-requests", "llumnix", "early-reject")
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in cluster_names() if name not in QUICK]
+SLOW = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in cluster_names()
+    if name not in (*QUICK, "rebalance")
+]
 
 
 @pytest.mark.parametrize("name", [*QUICK, *SLOW])

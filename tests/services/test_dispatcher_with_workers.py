@@ -7,7 +7,7 @@ from dataclasses import replace
 import httpx
 
 from loadgen.replay.tokens import text_of, tokens_at
-from schedulers.desk import MOVE, Decision
+from schedulers.decisions import MOVE, Decision
 from services.dispatcher.admin import switch_policy
 from services.dispatcher.process import running
 from services.worker.process import running as working
@@ -84,7 +84,7 @@ async def test_a_running_request_moves_and_its_client_sees_one_stream():
         answer = next(iter(parts.heart.answers.values()))
         for moves in (1, 2):
             source = answer.engine
-            parts.heart.desk.moving.add(answer.number)
+            parts.heart.desk.moving[answer.number] = source, 1 - source
             parts.heart.act([Decision(MOVE, answer.number, 1 - source, "test", source=source)])
             await until(lambda moves=moves: answer.migrations == moves, 20)
             grown = len(answer.tokens) + 20

@@ -43,7 +43,7 @@ def test_controls_come_out_last_and_first(windtunnel, tmp_path):
         "lifo": "as expected",
         "random": "as expected",
     }
-    expected = ("ahead of policies that know less", "last")
+    expected = ("ahead of policies that know less", "behind arrival order")
     assert (places["oracle-srpt"]["place"], places["lifo"]["place"]) == expected
     ranked_names = {row["scheduler"] for ranking in told["rankings"] for row in ranking["rows"]}
     assert ranked_names == {"fcfs-prefill", "fcfs-chunked", "sarathi", "edf", "sjf-pred"}, (
