@@ -9,17 +9,7 @@ from math import inf, isnan
 import numpy as np
 
 from schedulers.board import Account, Arrival, Board, Place
-from schedulers.decisions import (
-    EXPIRED,
-    LOST,
-    MOVE,
-    REFUSED,
-    SCALE,
-    SEND,
-    STALLED,
-    Bounds,
-    Decision,
-)
+from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
 from schedulers.dispatcher import fewest_requests, lawful
 from schedulers.errors import PolicyError
 from schedulers.migration import movable
@@ -74,8 +64,6 @@ class Desk:
             tenants=old.tenants._replace(memo=fresh.tenants.memo),
             params=fresh.params,
         )
-
-    # engines
 
     def join(self, place: Place, now_s: float, engine: int = -1) -> int:
         """An engine is there, new or (with its row) back again; returns its row."""
@@ -137,8 +125,6 @@ class Desk:
         fresh = now_s - fleet.reported_s[engine] <= self.bounds.busy_s
         rested = now_s >= self.rested_at_s.get(engine, -inf)
         fleet.alive[engine] = int(self.up[engine] and fresh and rested)
-
-    # requests
 
     def arrive(self, arrival: Arrival, now_s: float) -> list[Decision]:
         """A request arrives: sent, refused, or (no decision) held in the central queue."""
@@ -222,11 +208,10 @@ class Desk:
         pending = (board.number >= 0) & (table.tier == tier) & np.isnan(table.first_token_s)
         return int(np.count_nonzero(pending & (table.generated_tokens == 0)))
 
-    # time
-
     def offer_held(self, now_s: float) -> list[Decision]:
         """Offer the central queue again, in the policy's order; ties by (arrival, luck, row)."""
-        if not self.held or not self._anybody_serves():
+        fleet = self.board.view.engines
+        if not self.held or not ((fleet.alive == 1) & (fleet.draining == 0)).any():
             return []
         view, decisions = self.board.view, list[Decision]()
         table = view.requests
@@ -240,10 +225,6 @@ class Desk:
                 still.append(row)
         self.held = still
         return decisions
-
-    def _anybody_serves(self) -> bool:
-        fleet = self.board.view.engines
-        return bool(((fleet.alive == 1) & (fleet.draining == 0)).any())
 
     def tick(self, now_s: float) -> list[Decision]:
         """What time alone brings: stale engines, expired and stalled requests, migration and scaling.
@@ -300,8 +281,6 @@ class Desk:
         """A move is over, or was given up: its engines may move others."""
         for engine in self.moving.pop(number, ()):
             self.board.view.engines.moving[engine] = 0
-
-    # judgement
 
     def _offer(self, row: int, now_s: float) -> list[Decision]:
         """Ask the policy about one request; nothing if it stays in the centre."""
@@ -387,6 +366,16 @@ class Desk:
                 view = self.board.view
                 return hook, view._replace(params=np.array(part.params or (0.0,))) if place else view
         return None, self.board.view
+
+    def with_more(self, more: tuple[Part, ...]) -> "Desk":
+        """Let further policies answer what the first leaves open; raises PolicyError for one with a memory."""
+        for part in more:
+            if any(part.policy.memo) or part.policy.watches:
+                raise PolicyError(
+                    f"a dispatcher keeps no memory for {part.policy.name}, only for the first policy"
+                )
+        self.more = more
+        return self
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -78,10 +78,10 @@ def switch_policy(parts: "Parts", spec: str) -> None:
         raise InputError("only policies that ship can be switched to over the network", where=spec, fix=fix)
     scheduler = load(spec)
     heart = parts.heart
+    heart.desk.with_more(scheduler.more)  # refuses before anything is changed
     changed = engine_half(scheduler.name) != engine_half(heart.scheduler.name)
     heart.scheduler = scheduler
     heart.desk.switch(scheduler.cluster, scheduler.cluster_params)
-    heart.desk.more = scheduler.more
     heart.metrics.scheduled_by(parts.version, scheduler.name)
     if changed:
         order = link.DispatcherMessage(set_policy=link.SetPolicy(engine_policy=engine_half(scheduler.name)))

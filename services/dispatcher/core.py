@@ -41,7 +41,7 @@ class Dispatcher:
         )  # fmt: skip
         cluster, values = self.scheduler.cluster, self.scheduler.cluster_params
         self.desk = Desk(cluster, values, config.targets, bounds, tenants=TENANTS_MAX)
-        self.desk.more = self.scheduler.more
+        self.desk.with_more(self.scheduler.more)
         self.doorkeeper = Doorkeeper(config)
         self.engines: dict[int, Engine] = {}
         self.answers: dict[int, Answer] = {}

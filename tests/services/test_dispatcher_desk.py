@@ -10,7 +10,7 @@ from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STAL
 from schedulers.desk import Desk
 from schedulers.errors import PolicyError
 from schedulers.load import find
-from schedulers.policy import HOLD, WAIT, ClusterPolicy, Memo
+from schedulers.policy import HOLD, WAIT, ClusterPolicy, Memo, Part
 from schedulers.view import ARRIVAL, EVICT, FINISH, FIRST_TOKEN, STEP, TAKE, TOKEN, Tiers
 
 TIERS = Tiers(np.array([1.0, 2.0]), np.array([0.1, 0.2]), np.array([inf, inf]), np.ones(2))
@@ -259,3 +259,20 @@ def test_another_policy_takes_over_in_mid_flight():
     assert sorted(made.board.view.engines.waiting.tolist()) == [4, 5]
     made.join(PLACE, 1.0)
     assert made.board.view.requests.prompt_tokens[made.board.row_of[3]] == 10
+
+
+def test_a_second_policy_answers_what_the_first_leaves_open():
+    """With its own parameters: rebalance moves from the engine without free blocks to the idle one."""
+    rebalance = find("rebalance").policy
+    made = desk(find("round-robin").policy).with_more((Part(rebalance, (3.0, 10.0)),))
+    made.arrive(arrival(1), 0.0)
+    here = int(made.board.view.requests.engine[made.board.row_of[1]])
+    made.tokens(1, 1, 0.1)
+    made.report(here, Account(1, running=(1,), computed_tokens=(11,), blocks_free=2), 0.2)
+    assert kinds(made.tick(1.0)) == [(MOVE, 1, 1 - here)]
+    assert made.board.view.engines.moving.tolist() == [1, 1]
+    assert made.tick(2.0) == []
+    made.stayed(1)
+    assert kinds(made.tick(3.0)) == [(MOVE, 1, 1 - here)]
+    with pytest.raises(PolicyError, match="memory"):
+        made.with_more((Part(find("round-robin").policy, ()),))
