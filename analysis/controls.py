@@ -31,10 +31,11 @@ rightly beat it.
 """
 
 
-IN_ORDER = ("fcfs-chunked", "fcfs-prefill", "sarathi")
-"""Engine policies that serve in order of arrival; the newest first must come out behind them.
+IN_ORDER = ("fcfs-chunked",)
+"""Engine policies that differ from ``lifo`` in the order alone; the newest first must come out behind them.
 
-Whoever goes by length or by past service may make a few wait longer still, and is no fault of the measurement.
+Whoever goes by length or by past service may make a few wait longer still, and so may one that forms smaller steps
+and serves less a second; neither is a fault of the measurement.
 """
 
 
