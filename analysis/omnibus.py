@@ -104,12 +104,27 @@ def _friedman(ranks: Floats) -> tuple[float, float]:
     return float(found.statistic), float(found.pvalue)
 
 
+PRIORS = (0.01, 0.1, 1.0)
+"""Strengths of the prior under Plackett-Luce worths, tried in turn (choix's ``alpha``)."""
+
+
 def _worth(ranks: Floats) -> Floats:
-    """Return Plackett-Luce worths of the windows' orders, summing to 1; ties are broken by row."""
+    """Return Plackett-Luce worths of the windows' orders, summing to 1; ties are broken by row.
+
+    Orders that hardly differ between windows have no finite worths: then the prior is raised until there are some,
+    and they are undefined (NaN) if none of ``PRIORS`` is enough.
+    """
     n, k = ranks.shape
     if n < 2 or k < 2:
         return np.full(k, np.nan)
     orders = np.argsort(ranks, axis=1, kind="stable")
-    log_worth = choix.ilsr_rankings(k, orders.tolist(), alpha=0.01)
-    worth = np.exp(log_worth - log_worth.max())
-    return np.asarray(worth / worth.sum(), np.float64)
+    for prior in PRIORS:
+        try:
+            with np.errstate(all="ignore"):
+                log_worth = choix.ilsr_rankings(k, orders.tolist(), alpha=prior)
+        except (RuntimeError, ValueError, np.linalg.LinAlgError):  # it does not converge, or is not a number
+            continue
+        if np.isfinite(log_worth).all():
+            worth = np.exp(log_worth - log_worth.max())
+            return np.asarray(worth / worth.sum(), np.float64)
+    return np.full(k, np.nan)

@@ -1,6 +1,7 @@
 """The command ``windtunnel``: one line a part, and a part is imported only when it is named."""
 
 import json
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any, cast
@@ -138,6 +139,7 @@ def windtunnel(
 
 def main() -> None:
     """Entry point of the console script."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads spin for longer than they help
     heed_termination()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)

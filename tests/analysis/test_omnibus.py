@@ -76,3 +76,10 @@ def test_worth_follows_the_orders(drawn):
     found = omnibus_of(drawn([0.0, 1.0, 2.0], 40, 0.5, 4))
     assert found.schedulers == ("c", "b", "a")
     assert found.worth[0] > 2 * found.worth[1] > 4 * found.worth[2]
+
+
+def test_orders_that_never_change_have_worths_in_that_order(drawn):
+    """Without a prior the best one's worth would be infinite; a stronger prior gives a finite one."""
+    found = omnibus_of(drawn([float(step) for step in range(13)], 80, 1e-3, 3))
+    assert np.isfinite(found.worth).all()
+    assert (np.diff(found.worth) < 0).all(), "given from the best on"
