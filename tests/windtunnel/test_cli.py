@@ -14,7 +14,10 @@ from schedulers.errors import InputError
 from windtunnel import cli
 from windtunnel.stopping import Terminated
 
-HEAVY = {"numpy", "pandas", "numba", "pyarrow", "matplotlib", "scipy", "jinja2", "httpx"}
+HEAVY = {
+    "numpy", "pandas", "numba", "pyarrow", "scipy", "jinja2", "httpx", "altair", "vl_convert", "statsmodels", "arch",
+    "grpc", "fastapi", "ray",
+}  # fmt: skip
 RUNNER = CliRunner()
 
 
