@@ -96,4 +96,5 @@ def test_links_lead_somewhere():
 
 def test_packages_in_the_table_are_there():
     named = re.findall(r"^\| `(\w+)/` \|", README, re.MULTILINE)
-    assert named == ["schedulers", "loadgen", "sim", "analysis", "windtunnel"]
+    assert named == ["schedulers", "loadgen", "sim", "services", "analysis", "windtunnel"]
+    assert all((ROOT / name).is_dir() for name in named)
