@@ -139,7 +139,9 @@ def windtunnel(
 
 def main() -> None:
     """Entry point of the console script."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small matrices: threads spin for longer than they help
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # small matrices: threads spin for longer than they help
     heed_termination()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
