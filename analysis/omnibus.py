@@ -109,7 +109,9 @@ PRIORS = (0.01, 0.1, 1.0)
 
 
 def _worth(ranks: Floats) -> Floats:
-    """Return Plackett-Luce worths of the windows' orders, summing to 1; ties are broken by row.
+    """Return Plackett-Luce worths of the windows' orders, summing to 1; ties are broken by lot.
+
+    By row they would always fall to the same scheduler, and equals would differ a thousandfold.
 
     Orders that hardly differ between windows have no finite worths: then the prior is raised until there are some,
     and they are undefined (NaN) if none of ``PRIORS`` is enough.
@@ -117,7 +119,8 @@ def _worth(ranks: Floats) -> Floats:
     n, k = ranks.shape
     if n < 2 or k < 2:
         return np.full(k, np.nan)
-    orders = np.argsort(ranks, axis=1, kind="stable")
+    lot = np.random.default_rng(n * k).uniform(0.0, 1e-6, ranks.shape)
+    orders = np.argsort(ranks + lot, axis=1, kind="stable")
     for prior in PRIORS:
         try:
             with np.errstate(all="ignore"):
