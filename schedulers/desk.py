@@ -38,12 +38,11 @@ class Desk:
         tenants: int = 64, strict: bool = False,
     ) -> None:  # fmt: skip
         self.policy, self.bounds, self.strict = policy, bounds, strict
-        self.more: tuple[
-            Part, ...
-        ] = ()  # answer what the first policy leaves open; without memory of their own
+        self.more: tuple[Part, ...] = ()  # answer what the first leaves open; without memory of their own
         self.board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
         self.held: list[int] = []
         self.attempts: dict[int, int] = {}
+        self.moves: dict[int, int] = {}  # attempts that were moves: no engine failed before them
         self.moving: dict[int, tuple[int, ...]] = {}  # engines of each move under way
         self.up: dict[int, bool] = {}
         self.failures: dict[int, int] = {}
@@ -193,6 +192,7 @@ class Desk:
         state, computed = table.state[row], table.computed_tokens[row]
         self.board.leave(row)
         self.attempts[number] += 1
+        self.moves[number] = self.moves.get(number, 0) + 1
         sequence = self.board.enqueue(row, engine, now_s)
         if state == RUNNING:
             table.computed_tokens[row] = computed
@@ -231,10 +231,9 @@ class Desk:
 
         Held requests are not offered: call ``offer_held`` after it.
         """
-        decisions: list[Decision] = []
         for engine in self.up:
             self._see(engine, now_s)
-        decisions += self._overdue(now_s)
+        decisions = self._overdue(now_s)
         periods = [part.policy.period_s for part in self.parts if part.policy.period_s > 0.0]
         if periods and now_s - self.asked_s >= min(periods):
             self.asked_s = now_s
@@ -251,11 +250,14 @@ class Desk:
         silent = sent & ~np.isnan(table.last_token_s) & (now_s - since_s > bounds.between_tokens_s)
         dumb = sent & np.isnan(table.last_token_s) & (now_s - table.enqueued_s > bounds.first_token_s)
         expired = unborn & (now_s - table.arrival_s > bounds.queue_s)
-        for row in np.flatnonzero(expired):
+        begun = open_rows & (table.engine < 0) & (table.generated_tokens > 0)  # at an engine that was lost
+        stranded = begun & (now_s - table.enqueued_s > bounds.queue_s)
+        for row in np.flatnonzero(expired | stranded):
             number, engine = int(board.number[row]), int(table.engine[row])
+            kind, reason = (EXPIRED, "queue_timeout") if expired[row] else (LOST, "engine_lost")
             self._note(int(row), REJECT, now_s)
             self._close(int(row))
-            decisions.append(Decision(EXPIRED, number, engine, "queue_timeout"))
+            decisions.append(Decision(kind, number, engine, reason))
         for row in np.flatnonzero((silent | dumb) & ~expired):
             number, engine = int(board.number[row]), int(table.engine[row])
             decisions.append(Decision(STALLED, number, engine, "stalled"))
@@ -315,11 +317,12 @@ class Desk:
         number, failed = int(self.board.number[row]), int(self.board.view.requests.engine[row])
         self._settled(number)
         self.board.leave(row)
-        if self.attempts[number] >= self.bounds.attempts_max:
+        if self.attempts[number] - self.moves.get(number, 0) >= self.bounds.attempts_max:
             self._note(row, REJECT, now_s)
             self._close(row)
             return [Decision(LOST, number, reason=reason)]
-        self.board.view.requests.last_token_s[row] = np.nan
+        table = self.board.view.requests
+        table.last_token_s[row], table.enqueued_s[row] = np.nan, now_s
         settled = self._elsewhere(row, failed, now_s)
         if not settled:
             self.held.append(row)
@@ -340,6 +343,7 @@ class Desk:
         if row in self.held:
             self.held.remove(row)
         self.attempts.pop(number, None)
+        self.moves.pop(number, None)
         self._settled(number)
         self.board.close(row)
 

@@ -146,6 +146,30 @@ def test_a_dead_engines_requests_are_held_until_somebody_serves():
     assert kinds(made.offer_held(2.0)) == [(SEND, 0, 1), (SEND, 1, 1), (SEND, 2, 1)]
 
 
+def test_a_begun_request_waits_for_another_engine_no_longer_than_a_new_one():
+    """Its engine dies after a token and nobody else is there: after queue_s it is lost, and says why."""
+    made = desk(engines=1, queue_s=5.0, between_tokens_s=2.0)
+    made.arrive(arrival(1), 0.0)
+    made.tokens(1, 3, 0.5)
+    assert made.die(0, 1.0) == []
+    assert made.tick(5.9) == []
+    (lost,) = made.tick(6.1)
+    assert (lost.kind, lost.number, lost.reason) == (LOST, 1, "engine_lost")
+    assert made.board.row_of == {}
+
+
+def test_moves_are_no_failed_attempts():
+    """Moved three times, then its engine dies: one failure, so another engine gets it."""
+    made = desk(attempts_max=2)
+    made.arrive(arrival(1), 0.0)
+    made.tokens(1, 1, 0.1)
+    for turn in range(3):
+        made.moved(1, 1 - int(made.board.view.requests.engine[made.board.row_of[1]]), 0.2 + turn)
+    here = int(made.board.view.requests.engine[made.board.row_of[1]])
+    assert kinds(made.die(here, 4.0)) == [(SEND, 1, 1 - here)]
+    assert [one.kind for one in made.die(1 - here, 5.0)] == [LOST]
+
+
 def test_a_drained_engine_takes_nothing_new():
     made = desk()
     made.drain(0)
