@@ -91,7 +91,7 @@ def test_every_figure_and_table_is_written(found, stats, usual, tmp_path):
     for one in menus:
         files = list((tmp_path / "figures").glob(f"{one.name}--*.svg"))
         assert len(files) == len(one.choices) - 1
-        assert len({file.read_text() for file in files}) > 1
+        assert len({file.read_text() for file in files}) > 1 or len(files) == 1
     assert (tmp_path / "figures" / "methods.txt").read_text().startswith("Design. ")
 
 
