@@ -24,9 +24,7 @@ DIE, RETURN, DRAIN = 0, 1, 2
 LIVE, RECOMPUTE = 0, 1
 """How a running request moves: its KV is copied, or is computed again."""
 
-NEXT_ARRIVAL, NEXT_FAULT, AHEAD, SNAPSHOTS, SHOWN, SENT, MIGRATE_TICKS, SCALE_TICKS, REFUSALS, COPIES = range(
-    10
-)
+NEXT_ARRIVAL, NEXT_FAULT, AHEAD, SNAPSHOTS, SHOWN, SENT, MIGRATE_TICKS, SCALE_TICKS, REFUSALS = range(9)
 """Places in ``Fabric.counter``."""
 
 STARTED, COMMITTED, ABORTED, BOOTS, DRAINS, DEATHS = range(6)
@@ -189,7 +187,7 @@ def weave(requests: int, engines: int, tiers: int, wiring: Wiring) -> Fabric:
         snapshot=np.zeros((ring, engines, len(REPORT)), np.int64),
         snapshot_step_s=np.zeros((ring, engines)), snapshot_head=np.zeros((ring, engines), np.int64),
         snapshot_use=np.zeros((ring, 4, engines, tiers), np.int64),
-        sent=ints(sent), sent_to=ints(sent), sent_s=floats(sent, -inf), counter=ints(10), events=ints(6),
+        sent=ints(sent), sent_to=ints(sent), sent_s=floats(sent, -inf), counter=ints(9), events=ints(6),
     )  # fmt: skip
 
 
