@@ -1,18 +1,24 @@
-"""Page: the templates of the report and how they show numbers."""
+"""Page: templates, stylesheet and chart script that the report and the web pages share, and how they show numbers."""
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from analysis.charts import COLOURS
 from analysis.numerals import number, share, tau
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def environment(*, html: bool = True) -> Environment:
-    """Return the environment of the templates; text is escaped for HTML unless told otherwise."""
+def environment(*, html: bool = True, beside: Sequence[Path] = ()) -> Environment:
+    """Return the environment of the templates; text is escaped for HTML unless told otherwise.
+
+    ``beside`` are folders of further templates, which may use those of the report.
+    """
     found = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([*beside, TEMPLATES]),
         autoescape=html,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -20,3 +26,17 @@ def environment(*, html: bool = True) -> Environment:
     )
     found.filters |= {"number": number, "tau": tau, "share": share}
     return found
+
+
+def stylesheet() -> str:
+    """Return the style of every page: colours for light, dark and paper, then the rules."""
+    return environment(html=False).get_template("colours.css.j2").render(colours=COLOURS)
+
+
+@cache
+def chart_script() -> str:
+    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, which no page may end early; a second or two."""
+    import vl_convert
+
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return str(bundle).replace("</script", "<\\/script")

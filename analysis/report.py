@@ -5,7 +5,6 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from analysis.figures import labelled
 from analysis.findings import Findings, best_changes, find, place_comparisons, top_set
 from analysis.headline import headline
 from analysis.metrics import natural
-from analysis.page import environment
+from analysis.page import chart_script, environment
 from analysis.ranks import LEVEL
 from analysis.scores import scores
 from analysis.words import (
@@ -59,7 +58,7 @@ def write_report(
 
     of = findings or find(folder, primary)
     with ThreadPoolExecutor(1) as aside:  # bundling takes a second or two, beside the statistics
-        bundled = aside.submit(_script)
+        bundled = aside.submit(chart_script)
         stats = stats or statistics(of)
         bundled.result()
     text = render(of, Path(folder), stats)
@@ -85,7 +84,7 @@ def render(of: Findings, folder: Path, stats: Statistics | None = None) -> str:
     attributions = read_attributions(folder)
     held = contents(of, stats, attributions)
     return environment().get_template("report.html.j2").render(
-        held=held, attributions=attributions, methods=methods(of, stats, attributions), script=_script(),
+        held=held, attributions=attributions, methods=methods(of, stats, attributions), script=chart_script(),
         specs=_specs(held), **_values(of, folder, stats),
     )  # fmt: skip
 
@@ -121,16 +120,6 @@ def _values(of: Findings, folder: Path, stats: Statistics | None) -> dict[str, A
         "shape": _shape(of),
         "level": LEVEL,
     }
-
-
-@cache
-def _script() -> str:
-    """Return the JavaScript of Vega, Vega-Lite and Vega-Embed, which no page may end early."""
-    import vl_convert
-
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
-        "</script", "<\\/script"
-    )
 
 
 def _specs(held: Contents) -> str:

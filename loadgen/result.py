@@ -36,6 +36,7 @@ from loadgen.facts import Totals as Totals
 from loadgen.tables import COUNTS, KEY_TYPES, TOTAL_TYPES, facts_of, requests_table, runs_table
 from loadgen.tables import broken_facts as broken_facts
 from loadgen.tables import run_row as run_row
+from loadgen.window import scored_rows as scored_rows
 from schedulers.errors import InputError as InputError
 
 
@@ -71,7 +72,7 @@ def read_runs(folder: Path, *, sketches: bool = True) -> pd.DataFrame:
     Raises InputError for a folder without results and for a damaged shard, with the remedy.
     """
     shards = _some_shards(Path(folder))
-    tables = [_read(path, sketches=sketches) for path in shards]
+    tables = [read_shard(path, sketches=sketches) for path in shards]
     frame: pd.DataFrame = pa.concat_tables(tables, promote_options="permissive").to_pandas()
     order = ["source", "region", "scheduler", "window_id", "run_id"]
     missing = [name for name in order if name not in frame.columns]
@@ -102,8 +103,8 @@ def done_ids(folder: Path) -> set[str]:
     """
     keeps = _keeps_facts(Path(folder))
     found: set[str] = set()
-    for path in _shards(Path(folder), "runs"):
-        ids = set(_read(path, ["run_id"])["run_id"].to_pylist())
+    for path in shards_of(Path(folder), "runs"):
+        ids = set(read_shard(path, ["run_id"])["run_id"].to_pylist())
         found |= ids & _ids_with_facts(path) if keeps else ids
     return found
 
@@ -115,12 +116,12 @@ def drop_factless(folder: Path) -> int:
     is deleted with what is left of its requests. Raises InputError for damaged shards of runs.
     """
     dropped = 0
-    for path in _shards(Path(folder), "runs") if _keeps_facts(Path(folder)) else ():
+    for path in shards_of(Path(folder), "runs") if _keeps_facts(Path(folder)) else ():
         told = _ids_with_facts(path)
-        lost = set(_read(path, ["run_id"])["run_id"].to_pylist()) - told
+        lost = set(read_shard(path, ["run_id"])["run_id"].to_pylist()) - told
         dropped += len(lost)
         if lost and told:
-            table = _read(path)
+            table = read_shard(path)
             kept = [run_id not in lost for run_id in table["run_id"].to_pylist()]
             _write(path, table.filter(pa.array(kept)))
         elif lost:
@@ -164,16 +165,16 @@ def read_failures(folder: Path) -> tuple[FailedRun, ...]:
     names = list(FailedRun._fields[:3])
     stored = {
         tuple(run.values())
-        for shard in _shards(Path(folder), "runs")
-        for run in _read(shard, names).select(names).to_pylist()
+        for shard in shards_of(Path(folder), "runs")
+        for run in read_shard(shard, names).select(names).to_pylist()
     }
     return tuple(sorted(row for row in told if row[:3] not in stored))
 
 
 def read_requests(folder: Path, run_ids: set[str] | None = None) -> Iterator[tuple[str, Facts]]:
     """Yield (run id, facts) a run, a shard at a time; only those of ``run_ids`` if given."""
-    for path in _shards(Path(folder), "requests"):
-        table = _read(path)
+    for path in shards_of(Path(folder), "requests"):
+        table = read_shard(path)
         ids = np.asarray(table["run_id"].to_pylist(), dtype=object)
         cuts = np.flatnonzero(ids[1:] != ids[:-1]) + 1 if len(ids) else np.zeros(0, np.int64)
         for low, high in zip([0, *cuts], [*cuts, len(ids)], strict=True):
@@ -209,7 +210,7 @@ def verify(folder: Path) -> list[str]:
             continue
         problems += _run_problems(path, table, stored.setdefault(path.name, {}), seen)
     problems += [f"run {run_id} is stored {n} times; fix: {_REMEDY}" for run_id, n in seen.items() if n > 1]
-    kept = _shards(folder, "requests")
+    kept = shards_of(folder, "requests")
     if keeps:
         without = {path.name for path in shards} - {path.name for path in kept} - damaged
         kept += [folder / "requests" / name for name in without]
@@ -248,7 +249,9 @@ def _ids_with_facts(path: Path) -> set[str]:
     """Return the runs whose facts are in the requests shard beside a runs shard; none if it can't be read."""
     beside = _facts_beside(path)
     try:
-        return set(_read(beside, ["run_id"])["run_id"].unique().to_pylist()) if beside.exists() else set()
+        return (
+            set(read_shard(beside, ["run_id"])["run_id"].unique().to_pylist()) if beside.exists() else set()
+        )
     except InputError:
         return set()
 
@@ -261,13 +264,13 @@ def _delete(path: Path) -> None:
         raise InputError(what, where=str(path), fix="check the folder's rights") from error
 
 
-def _shards(folder: Path, table: str) -> list[Path]:
-    # a temporary file begins with a dot and is no shard
+def shards_of(folder: Path, table: str) -> list[Path]:
+    """Return the shards of "runs" or "requests" by name; a temporary file begins with a dot and is none."""
     return sorted(path for path in (folder / table).glob("*.parquet") if path.name[0] != ".")
 
 
 def _some_shards(folder: Path) -> list[Path]:
-    shards = _shards(folder, "runs")
+    shards = shards_of(folder, "runs")
     if not shards:
         if failed := read_failures(folder):
             first = f"{failed[0].scheduler} on {failed[0].window_id}: {failed[0].what}"
@@ -279,7 +282,8 @@ def _some_shards(folder: Path) -> list[Path]:
     return shards
 
 
-def _read(path: Path, columns: list[str] | None = None, *, sketches: bool = True) -> Any:
+def read_shard(path: Path, columns: list[str] | None = None, *, sketches: bool = True) -> Any:
+    """Return a shard as an Arrow table; raises InputError naming the file and the remedy if it is damaged."""
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
         if not sketches:
@@ -317,7 +321,7 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _complete(path: Path, names: Sequence[str]) -> Any:
-    table = _read(path)
+    table = read_shard(path)
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
         raise InputError(f"columns are missing: {', '.join(lacking)}", where=str(path), fix=_remedy(path))

@@ -6,8 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from analysis.fidelity import pooled, rank_agreement
 from loadgen.result import read_requests, read_runs, write_shard
-from windtunnel.compare import pooled, words
+from windtunnel.compare import words
 
 
 def stretched(folder, out, factor):
@@ -60,3 +61,23 @@ def test_words():
     assert pooled([{"ttft": {"signed_p50": -0.1, "p50": 0.1, "p90": 0.2}}]) == {
         "ttft": {"signed_p50": -0.1, "p50": 0.1, "p90": 0.2}
     }
+
+
+def test_a_mean_of_nothing_met_is_a_value():
+    """A scheduler that meets no target is last, not unknown."""
+    column = "attainment_S2"
+    pairs = [
+        {
+            "source": "s",
+            "region": "1.1",
+            "window_id": "s-short-0",
+            "scheduler": name,
+            "sim": (row,),
+            "live": (row,),
+        }
+        for name, row in {"a": {column: 0.0}, "b": {column: 0.5}, "c": {column: None}}.items()
+    ]
+    (told,) = rank_agreement(pairs, ["attainment:S2"])
+    assert told["schedulers"] == 2
+    assert told["simulated"] == ["b", "a"]
+    assert told["tau_b"] == pytest.approx(1.0)
