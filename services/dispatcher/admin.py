@@ -1,5 +1,6 @@
 """The operator's door: engines, queues, draining, and another policy at run time. It has a key of its own."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from services.dispatcher.process import Parts
 
 BODY_MAX = 65_536
+ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
+LEASE_MAX_S = 300.0
 
 
 def worker_rows(parts: "Parts") -> list[dict[str, Any]]:
@@ -160,6 +163,19 @@ def admin_routes(app: FastAPI, parts: "Parts") -> None:
         except InputError as error:
             raise HTTPException(400, str(error)) from None
         return reply(policy_of(parts))
+
+    @app.put("/admin/replay")
+    async def replay(request: Request) -> Response:
+        """Where a load generator shows its metrics, for so many seconds unless it comes again."""
+        operator(parts, request)
+        body = await document(request)
+        address, lease_s = body.get("metrics"), body.get("lease_s", 15.0)
+        if not isinstance(address, str) or not ADDRESS.fullmatch(address):
+            raise HTTPException(400, "metrics: HOST:PORT")
+        if not isinstance(lease_s, int | float) or not 0.0 <= lease_s <= LEASE_MAX_S:
+            raise HTTPException(400, f"lease_s: 0 to {LEASE_MAX_S:g}")
+        parts.announced.note(address, parts.clock() + lease_s)
+        return reply({"metrics": address, "lease_s": lease_s})
 
     async def drain(request: Request, worker_id: str) -> Response:
         operator(parts, request)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from time import perf_counter
 
 from schedulers.board import Arrival
 from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
@@ -84,7 +85,9 @@ class Dispatcher:
         self._may_enter(client, now_s)
         answer = self._opened(asked, client.tenant, prompt, now_s)
         answer.digest = digest
+        began_s = perf_counter()  # the loop's clock may stand still within one turn
         decisions = self.desk.arrive(self.arrival_of(answer), now_s)
+        self.metrics.deciding["arrive"](perf_counter() - began_s)
         if decisions and decisions[0].kind == REFUSED:
             self._log(decisions, now_s)
             self._forget(answer)
@@ -200,11 +203,13 @@ class Dispatcher:
                 continue
             if news.HasField("started_after_s") and answer.started_s < 0.0:
                 answer.started_s = min(now_s, answer.dispatched_s + news.started_after_s)
+            before_s = answer.last_s
             fresh = answer.add(news.run, now_s)
             if fresh == GAP:
                 self._ask_again(answer)
                 continue
             if fresh > 0:
+                self.metrics.flushed(answer, before_s, now_s)
                 self._passed_on(answer, fresh, news.run, now_s)
             elif len(news.run.tokens):
                 self.metrics.duplicates.inc()
@@ -291,11 +296,14 @@ class Dispatcher:
         """Offer held requests again; a long queue is offered so seldom that it takes a tenth of the time."""
         now_s = self.clock()
         if self.desk.held and now_s >= self.offer_s:
+            began_s = perf_counter()
             self.act(self.desk.offer_held(now_s))
+            self.metrics.deciding["offer"](perf_counter() - began_s)
             self.offer_s = now_s + min(OFFER_REST_S, 9.0 * (self.clock() - now_s))
 
     def _log(self, decisions: list[Decision], now_s: float) -> None:
         for decision in decisions:
+            self.metrics.decided(decision)
             self.decided(now_s, decision)
 
     def send_on(self, answer: Answer) -> None:
@@ -322,7 +330,7 @@ class Dispatcher:
         self.desk.finish(answer.number, now_s, FINISH if how.outcome == wire.OUTCOME_FINISHED else REJECT)
         answer.close(how, now_s)
         self.metrics.ended(int(answer.submission.tier), how)
-        self.metrics.times(answer, self.config.tiers[answer.submission.tier])
+        self.metrics.times(answer)
         if answer.journalled:
             self.progressed[answer.number] = answer
         else:  # refused while it was being journalled: `submit` tells its client

@@ -124,6 +124,7 @@ class ClientDoor(dispatcher_pb2_grpc.DispatcherServicer):
         if answer is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such request, or it is too long ago")
             return
+        self.heart.metrics.resumes.inc()
         async for event in self._stream(answer, int(request.from_index), context):
             yield event
 
@@ -199,6 +200,7 @@ class ClientDoor(dispatcher_pb2_grpc.DispatcherServicer):
         if answer is None:
             audience.refuse(asked.request_id, ending("bad_request", "no such request, or it is too long ago"))
         else:
+            self.heart.metrics.resumes.inc()
             audience.follow(answer, int(asked.from_index))
 
     async def _stream(self, answer: Answer, from_index: int, context: Any) -> AsyncIterator[door.AnswerEvent]:

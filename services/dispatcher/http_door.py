@@ -14,6 +14,7 @@ from services.dispatcher.admin import admin_routes, worker_rows
 from services.dispatcher.answer import Refused
 from services.dispatcher.bodies import submission
 from services.dispatcher.description import describe
+from services.dispatcher.gauges import bring_up_to_date, scrape_targets
 from services.dispatcher.intake import Client, Refusal
 from services.dispatcher.logs import log
 from services.dispatcher.reasons import REASONS, ending
@@ -142,6 +143,7 @@ def client_routes(app: FastAPI, parts: "Parts") -> None:
         if not last.isascii() or not last.isdigit() or len(last) > 9:
             return refused(Refusal("bad_request", "Last-Event-ID: a token index").ending)
         answer.resumable = True
+        heart.metrics.resumes.inc()
         return Whole(HttpAnswer(heart, answer, stream=True, usage=False, from_index=int(last)))
 
 
@@ -162,7 +164,7 @@ def status_routes(app: FastAPI, parts: "Parts") -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        parts.upkeep.gauges()
+        bring_up_to_date(parts)
         text = await asyncio.to_thread(generate_latest, heart.metrics.registry)  # 28 ms a thousand series
         return Response(text, media_type=METRICS_TYPE)
 
@@ -181,12 +183,4 @@ def status_routes(app: FastAPI, parts: "Parts") -> None:
     @app.get("/targets")
     async def targets() -> Response:
         """Prometheus' http_sd."""
-        found = [
-            {
-                "targets": [worker.said.metrics_address],
-                "labels": {"worker": worker.worker_id, "engine": str(worker.row)},
-            }
-            for worker in parts.links.workers.values()
-            if worker.connected and worker.said.metrics_address
-        ]
-        return json(found)
+        return json(scrape_targets(parts))

@@ -1,95 +1,157 @@
-"""The dispatcher's metrics under the names of reference/live.md 3.2; labels are tiers, engines and reasons only."""
+"""The dispatcher's metrics; labels are tiers, engines, reasons and kinds, never a request, session or tenant."""
 
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from schedulers.decisions import Decision
 from services.config import TierConfig
 from services.dispatcher.reasons import OUTCOMES
+from services.grids import E2E_S, QUEUE_S, SHORT_S, TOKEN_S, TTFT_S, TierHistogram
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
 if TYPE_CHECKING:
     from services.dispatcher.answer import Answer
 
-TTFT = (
-    .001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
-)  # fmt: skip
-GAP = (.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)  # fmt: skip
-E2E = (.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)  # fmt: skip
-SHORT = (.0001, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5)  # fmt: skip
-"""Bucket edges, seconds: vLLM's own grids, so that ours and the engines' can be compared."""
-
 FIRST_FORECAST = 256.0
+"""Output tokens that a request is thought to have before any has ended."""
 
 
 class Metrics:
     """Series of one process, children bound once: a lookup by labels costs more than the count itself."""
 
-    def __init__(self, tiers: int, scheduler: str, version: str) -> None:
+    def __init__(self, tiers: tuple[TierConfig, ...], scheduler: str, version: str) -> None:
         self.registry = CollectorRegistry()
-        names = [str(tier) for tier in range(tiers)]
+        self.tiers, self.version = tiers, version
+        self.names = [str(tier) for tier in range(len(tiers))]
         self.mean_output, self._outputs = FIRST_FORECAST, 0
+        self._of_requests()
+        self._of_engines()
+        self._of_this_process()
+        self.moved: dict[int, float] = {}  # by number of a request that moved: when its latest token came
+        self.scheduled_by(version, scheduler)
 
-        def counter(name: str, says: str, *labels: str) -> Counter:
-            return Counter(f"windtunnel_{name}", says, labels, registry=self.registry)
+    def counter(self, name: str, says: str, *labels: str) -> Counter:
+        """A new counter."""
+        return Counter(f"windtunnel_{name}", says, labels, registry=self.registry)
 
-        def by_tier(name: str, says: str, edges: tuple[float, ...]) -> list[Histogram]:
-            whole = Histogram(f"windtunnel_{name}", says, ("tier",), registry=self.registry, buckets=edges)
-            return [whole.labels(tier) for tier in names]
+    def gauge(self, name: str, says: str, *labels: str) -> Gauge:
+        """A new gauge."""
+        return Gauge(f"windtunnel_{name}", says, labels, registry=self.registry)
 
-        def gauge(name: str, says: str, *labels: str) -> Gauge:
-            return Gauge(f"windtunnel_{name}", says, labels, registry=self.registry)
+    def histogram(self, name: str, says: str, edges: tuple[float, ...], *labels: str) -> Histogram:
+        """A new histogram, seconds."""
+        return Histogram(f"windtunnel_{name}", says, labels, registry=self.registry, buckets=edges)
 
-        arrivals = counter("arrivals_total", "Requests that came", "tier")
-        self.arrivals = [arrivals.labels(tier) for tier in names]
-        self.requests = counter("requests_total", "Requests that ended", "tier", "outcome", "reason")
-        self.queue_wait = by_tier("queue_wait_seconds", "From arrival to an engine", (*SHORT[4:9], *E2E))
-        self.ttft = by_tier("time_to_first_token_seconds", "From arrival to the first token", TTFT)
-        self.itl = by_tier("inter_token_latency_seconds", "Longest gap of a request", GAP)
-        self.tpot = by_tier("request_time_per_output_token_seconds", "Mean gap of a request", GAP)
-        self.e2e = by_tier("e2e_request_latency_seconds", "From arrival to the end", E2E)
-        self.met = counter("slo_met_total", "Requests that met every target of their tier", "tier")
-        self.missed = counter("slo_missed_total", "Targets missed", "tier", "target")
-        self.dispatch = counter("dispatch_total", "Requests sent", "engine", "tier")
-        self.migrations = counter("migrations_total", "Moves of running requests", "cause", "outcome")
-        self.migration_stall = Histogram(
-            "windtunnel_migration_stall_seconds", "Gap between tokens around a move", registry=self.registry,
-            buckets=GAP,
-        )  # fmt: skip
-        self.preemptions = counter("preemptions_total", "Evictions inside engines", "engine", "tier")
-        self.tokens_in = counter("link_tokens_total", "Tokens from workers", "direction").labels("in")
-        self.messages = counter("link_messages_total", "Messages on worker links", "direction")
-        self.messages_in, self.messages_out = self.messages.labels("in"), self.messages.labels("out")
-        self.gaps = counter(
+    def by_tier(self, name: str, says: str, edges: tuple[float, ...]) -> list[Histogram]:
+        """A histogram's children, one a tier."""
+        whole = self.histogram(name, says, edges, "tier")
+        return [whole.labels(tier) for tier in self.names]
+
+    def _of_requests(self) -> None:
+        arrivals = self.counter("arrivals_total", "Requests that came", "tier")
+        self.arrivals = [arrivals.labels(tier) for tier in self.names]
+        self.requests = self.counter(
+            "requests_total", "Requests that ended, those turned away included", "tier", "outcome", "reason"
+        )
+        self.queue_wait = self.by_tier("queue_wait_seconds", "From arrival to an engine", QUEUE_S)
+        self.ttft = self.by_tier("time_to_first_token_seconds", "From arrival to the first token", TTFT_S)
+        self.gap = TierHistogram(
+            "windtunnel_inter_token_latency_seconds",
+            "Gap before tokens, one observation for those that come in one message",
+            len(self.names),
+            TOKEN_S,
+        )
+        self.registry.register(self.gap)
+        self.longest = self.by_tier("token_gap_max_seconds", "Longest gap of a request", TOKEN_S)
+        self.tpot = self.by_tier("request_time_per_output_token_seconds", "Mean gap of a request", TOKEN_S)
+        self.e2e = self.by_tier(
+            "e2e_request_latency_seconds", "From arrival to the end, finished ones", E2E_S
+        )
+        met = self.counter("slo_met_total", "Requests that met every target of their tier", "tier")
+        missed = self.counter(
+            "slo_missed_total", "Targets missed; dropped: it never finished", "tier", "target"
+        )
+        judged = [number for number, tier in enumerate(self.tiers) if targets_of(tier)]
+        self.met = {number: met.labels(str(number)) for number in judged}
+        self.missed = {
+            (number, target): missed.labels(str(number), target)
+            for number in judged
+            for target in (*targets_of(self.tiers[number]), "dropped")
+        }
+        self.target = self.gauge("slo_target_seconds", "What a tier promises", "tier", "target")
+        for number, tier in enumerate(self.tiers):
+            for target, limit in targets_of(tier).items():
+                self.target.labels(str(number), target).set(limit)
+        self.in_flight = self.gauge("requests_in_flight", "Open requests", "tier", "state")
+        self.queue_depth = self.gauge("queue_depth", "Requests without a token", "tier")
+        self.queue_tokens = self.gauge("queue_tokens", "Prompt tokens of requests without a token", "tier")
+        self.oldest = self.gauge(
+            "queue_oldest_seconds", "How long the first in line has waited for a token", "tier"
+        )
+        self.resumes = self.counter(
+            "stream_resumes_total", "Clients that came back for the rest of an answer"
+        )
+        self.gaps = self.counter(
             "stream_gaps_total", "Runs of tokens that came before others", "direction"
         ).labels("worker")
-        self.duplicates = counter(
+        self.duplicates = self.counter(
             "stream_duplicates_total", "Tokens dropped, seen before", "direction"
         ).labels("worker")
-        self.journal_errors = counter("journal_errors_total", "Records that could not be written")
-        self.degraded = counter("journal_degraded_total", "Requests taken while the store was away")
-        self.journal_append = Histogram(
-            "windtunnel_journal_append_seconds", "A flush", registry=self.registry, buckets=SHORT
+
+    def _of_engines(self) -> None:
+        self.dispatch = self.counter("dispatch_total", "Requests sent", "engine", "tier")
+        self.migrations = self.counter("migrations_total", "Moves of running requests", "cause", "outcome")
+        self.migrations_open = self.gauge("migrations_open", "Moves under way")
+        self.migrated_blocks = self.counter("migrated_blocks_total", "KV blocks of requests that moved")
+        self.migration_stall = self.histogram(
+            "migration_stall_seconds", "Gap between tokens around a move: its downtime", TOKEN_S
         )
-        self.loop_lag = Histogram(
-            "windtunnel_loop_lag_seconds", "How late the loop wakes", registry=self.registry, buckets=SHORT
+        self.preemptions = self.counter("preemptions_total", "Evictions inside engines", "engine", "tier")
+        self.engine_state = self.gauge(
+            "engine_state", "1 for the state that it is in; away: its link is cut, lost: it did not come back",
+            "engine", "state",
+        )  # fmt: skip
+        self.engine_info = self.gauge("engine_info", "1; who an engine is", "engine", "worker", "profile")
+        self.engine_load = self.gauge("engine_requests", "Requests at an engine", "engine", "state")
+        self.engine_kv = self.gauge(
+            "engine_kv_usage_ratio", "Share of KV blocks in use, as reported", "engine"
         )
-        self.in_flight = gauge("requests_in_flight", "Open requests", "tier", "state")
-        self.queue_depth = gauge("queue_depth", "Requests without a token", "tier")
-        self.queue_tokens = gauge("queue_tokens", "Prompt tokens of requests without a token", "tier")
-        self.engine_state = gauge("engine_state", "1 for the state that it is in", "engine", "state")
-        self.report_age = gauge("engine_report_age_seconds", "Age of its latest report", "engine")
-        self.engines_wanted = gauge("engines_wanted", "What the policy asked for last")
-        self.scalings = counter("scale_decisions_total", "Asked by the policy", "direction", "reason")
-        self.engine_seconds = counter("engine_seconds_total", "Time engines were ours", "engine")
-        self.build = gauge("build_info", "What runs", "version", "scheduler")
-        self.build.labels(version, scheduler).set(1)
+        self.engine_step = self.gauge("engine_step_seconds", "Duration of its latest step", "engine")
+        self.report_age = self.gauge("engine_report_age_seconds", "Age of its latest report", "engine")
+        self.engine_seconds = self.counter("engine_seconds_total", "Time engines were ours", "engine")
+        self.engines_wanted = self.gauge("engines_wanted", "What the policy asked for last")
+        self.scalings = self.counter("scale_decisions_total", "Asked by the policy", "direction", "reason")
+        self.tokens_in = self.counter("link_tokens_total", "Tokens from workers", "direction").labels("in")
+        messages = self.counter("link_messages_total", "Messages on worker links", "direction")
+        self.messages_in, self.messages_out = messages.labels("in"), messages.labels("out")
+
+    def _of_this_process(self) -> None:
+        self.decisions = self.counter("decisions_total", "What the policy decided", "decision", "reason")
+        spent = self.histogram(
+            "decision_seconds", "Time that deciding took, by what was asked", SHORT_S, "hook"
+        )
+        self.deciding = {hook: spent.labels(hook).observe for hook in ("arrive", "tick", "offer")}
+        self.switches = self.counter("policy_switches_total", "Changes of the scheduler at run time")
+        self.policy_faults = self.gauge("policy_faults", "Answers of the policy that were refused")
+        self.journal_errors = self.counter("journal_errors_total", "Records that could not be written")
+        self.degraded = self.counter("journal_degraded_total", "Requests taken while the store was away")
+        self.journal_append = self.histogram("journal_append_seconds", "A flush", SHORT_S)
+        self.journal_away = self.gauge("journal_away", "1 while the store can't be written")
+        self.loop_lag = self.histogram("loop_lag_seconds", "How late the loop wakes", SHORT_S)
+        self.build = self.gauge("build_info", "1; what runs", "version", "scheduler")
 
     def scheduled_by(self, version: str, scheduler: str) -> None:
-        """Name another scheduler in ``build_info``."""
+        """Name the scheduler in ``build_info``; the first name is no switch."""
+        if self.build._metrics:
+            self.switches.inc()
         self.build.clear()
         self.build.labels(version, scheduler).set(1)
+
+    def decided(self, decision: Decision) -> None:
+        """Count a decision."""
+        self.decisions.labels(decision.kind, decision.reason).inc()
 
     def dispatched(self, engine: int, tier: int) -> None:
         """Count a request sent to an engine."""
@@ -100,40 +162,63 @@ class Metrics:
         self.engines_wanted.set(engines + change)
         self.scalings.labels("out" if change > 0 else "in", "policy").inc()
 
+    def flushed(self, answer: "Answer", before_s: float, now_s: float) -> None:
+        """Observe the gap before tokens that came; ``before_s`` is when the ones before them did, < 0 for none."""
+        if before_s >= 0.0:
+            self.gap.observe(answer.submission.tier, now_s - before_s)
+        if self.moved and answer.number in self.moved:
+            self.migration_stall.observe(now_s - self.moved.pop(answer.number))
+
+    def migrated(self, answer: "Answer", cause: str, blocks: int) -> None:
+        """Count a move that was committed; its downtime is known once the next token comes."""
+        self.migrations.labels(cause, "committed").inc()
+        self.migrated_blocks.inc(blocks)
+        if answer.last_s >= 0.0:
+            self.moved[answer.number] = answer.last_s
+
     def ended(self, tier: int, how: wire.Ending) -> None:
-        """Count an ending, refusals included."""
-        self.requests.labels(str(tier), OUTCOMES.get(how.outcome, "failed"), how.reason).inc()
-        if how.outcome == wire.OUTCOME_FINISHED and how.output_tokens:
+        """Count an ending, refusals included; what did not finish missed its targets."""
+        self.requests.labels(self.names[tier], OUTCOMES.get(how.outcome, "failed"), how.reason).inc()
+        if how.outcome != wire.OUTCOME_FINISHED:
+            if (tier, "dropped") in self.missed:
+                self.missed[tier, "dropped"].inc()
+        elif how.output_tokens:
             self._outputs += 1
             self.mean_output += (how.output_tokens - self.mean_output) / min(self._outputs, 1000)
 
-    def times(self, answer: "Answer", tier: TierConfig) -> None:
+    def times(self, answer: "Answer") -> None:
         """Observe a request's times and judge them by its own targets, else its tier's."""
-        asked, how = answer.submission, answer.ending
+        asked, how, at = answer.submission, answer.ending, int(answer.submission.tier)
         assert how is not None
-        at, name = int(asked.tier), str(int(asked.tier))
-        finished = how.outcome == wire.OUTCOME_FINISHED
-        ttft_s = answer.first_s - answer.arrived_s if answer.first_s >= 0.0 else float("inf")
+        self.moved.pop(answer.number, None)
+        ttft_s = answer.first_s - answer.arrived_s if answer.first_s >= 0.0 else inf
         count = len(answer.tokens)
         tpot_s = (answer.last_s - answer.first_s) / (count - 1) if count > 1 else 0.0
         if isfinite(ttft_s):
             self.ttft[at].observe(ttft_s)
         if count > 1:
             self.tpot[at].observe(tpot_s)
-            self.itl[at].observe(answer.longest_gap_s)
-        if finished:
-            self.e2e[at].observe(answer.ended_s - answer.arrived_s)
-        limits = {
-            "ttft": (ttft_s, asked.slo_ttft_s if asked.HasField("slo_ttft_s") else tier.ttft_s),
-            "tpot": (tpot_s, asked.slo_tpot_s if asked.HasField("slo_tpot_s") else tier.tpot_s),
-            "e2e": (answer.ended_s - answer.arrived_s, tier.e2e_s),
-        }
-        missed = (
-            [target for target, (took, limit) in limits.items() if took > limit] if finished else ["dropped"]
-        )
-        for target in missed:
-            self.missed.labels(name, target).inc()
-        if not missed:
-            self.met.labels(name).inc()
+            self.longest[at].observe(answer.longest_gap_s)
         if answer.preemptions:
-            self.preemptions.labels(str(answer.engine), name).inc(answer.preemptions)
+            self.preemptions.labels(str(answer.engine), self.names[at]).inc(answer.preemptions)
+        if how.outcome != wire.OUTCOME_FINISHED:
+            return
+        e2e_s = answer.ended_s - answer.arrived_s
+        self.e2e[at].observe(e2e_s)
+        limits = targets_of(self.tiers[at])
+        if "ttft" in limits and asked.HasField("slo_ttft_s"):
+            limits["ttft"] = asked.slo_ttft_s
+        if "tpot" in limits and asked.HasField("slo_tpot_s"):
+            limits["tpot"] = asked.slo_tpot_s
+        took = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
+        missed = [target for target, limit in limits.items() if took[target] > limit]
+        for target in missed:
+            self.missed[at, target].inc()
+        if limits and not missed:
+            self.met[at].inc()
+
+
+def targets_of(tier: TierConfig) -> dict[str, float]:
+    """The targets that a tier has, seconds; none for one without, and then nobody can say how many met them."""
+    limits = {"ttft": tier.ttft_s, "tpot": tier.tpot_s, "e2e": tier.e2e_s}
+    return {target: limit for target, limit in limits.items() if isfinite(limit)}

@@ -28,6 +28,7 @@ class Move(NamedTuple):
     began_s: float
     copied: int = -1
     stopped: int = -1
+    blocks: int = 0
 
 
 class Migrations:
@@ -78,7 +79,7 @@ class Migrations:
         elif kind == "reserved" and engine == move.target:
             self._copy(move, said.reserved.ticket)
         elif kind == "stopped" and engine == move.source:
-            self._advance(move._replace(stopped=said.stopped.generated))
+            self._advance(move._replace(stopped=said.stopped.generated, blocks=said.stopped.blocks))
         elif kind == "copied" and engine == move.target:
             self._advance(move._replace(copied=said.copied.generated))
 
@@ -131,9 +132,7 @@ class Migrations:
         )
         self._order(move, move.target, commit=commit)
         self._order(move, move.source, commit=link.Commit(attempt=old, next_index=where))
-        heart.metrics.migrations.labels(move.cause, "committed").inc()
-        if answer.last_s >= 0.0:
-            heart.metrics.migration_stall.observe(heart.clock() - answer.last_s)
+        heart.metrics.migrated(answer, move.cause, move.blocks)
 
     def abort(self, move: Move, why: str) -> None:
         """Give a move up: the source goes on, the destination frees what it set aside."""

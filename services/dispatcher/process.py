@@ -24,6 +24,7 @@ from schedulers.errors import InputError
 from services.config import Config, StoreConfig, checked, listening
 from services.dispatcher.answer import Answer
 from services.dispatcher.core import Dispatcher
+from services.dispatcher.gauges import Announced
 from services.dispatcher.grpc_door import ClientDoor
 from services.dispatcher.links import Links, WorkerDoor
 from services.dispatcher.logs import log
@@ -69,10 +70,11 @@ class Parts:
         born = asyncio.get_running_loop().time()
         self.clock: Callable[[], float] = lambda: asyncio.get_running_loop().time() - born
         self.journal = Journal(store_of(config.store), flush_s=config.store.flush_s)
-        self.metrics = Metrics(len(config.tiers), config.scheduling.scheduler, self.version)
+        self.metrics = Metrics(config.tiers, config.scheduling.scheduler, self.version)
         self.heart = Dispatcher(config, self.journal, self.clock, time.time, self.metrics)
         self.links = Links(self.heart, self.epoch)
         self.upkeep = Upkeep(self.heart)
+        self.announced = Announced()
         self.heart.left = self.left
         self.healthy: Any = None  # gRPC's health service, once it is there
         self.http = self.grpc = ""

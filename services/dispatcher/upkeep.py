@@ -1,11 +1,11 @@
-"""What the dispatcher does by the clock: tokens to the journal, progress to workers, the desk's tick, gauges."""
+"""What the dispatcher does by the clock: tokens to the journal, progress to workers, the desk's tick."""
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from schedulers.view import RUNNING
 from services.dispatcher.answer import Answer
 from services.store.journal import StoreAwayError
 from services.store.records import Ended, Forgotten, Kept, Record, Recovered, Run, Saved, Sent
@@ -104,7 +104,10 @@ class Upkeep:
 
     async def tick(self) -> None:
         """Let the desk see the time."""
-        self.heart.act(self.heart.desk.tick(self.heart.clock()))
+        began_s = perf_counter()
+        decisions = self.heart.desk.tick(self.heart.clock())
+        self.heart.metrics.deciding["tick"](perf_counter() - began_s)
+        self.heart.act(decisions)
         self.heart.offer()
         self.heart.timed()
 
@@ -130,35 +133,6 @@ class Upkeep:
             if answer.journalled:
                 found[answer.number] = saved_of(answer, self.heart)
         return Recovered(found, self.heart.next_number)
-
-    def gauges(self) -> None:
-        """Bring the gauges up to date, when somebody scrapes."""
-        heart, metrics = self.heart, self.heart.metrics
-        board, table = heart.desk.board, heart.desk.board.view.requests
-        open_rows = board.number >= 0
-        for tier in range(len(heart.config.tiers)):
-            mine = open_rows & (table.tier == tier)
-            silent = mine & np.isnan(table.first_token_s) & (table.generated_tokens == 0)
-            metrics.queue_depth.labels(str(tier)).set(int(silent.sum()))
-            metrics.queue_tokens.labels(str(tier)).set(int(table.prompt_tokens[silent].sum()))
-            migrating = sum(
-                1 for number in heart.desk.moving
-                if number in heart.answers and heart.answers[number].submission.tier == tier
-            )  # fmt: skip
-            for state, count in (
-                ("queued", int((mine & (table.engine < 0)).sum())),
-                ("dispatched", int((mine & (table.engine >= 0) & (table.state != RUNNING)).sum())),
-                ("streaming", int((mine & (table.state == RUNNING)).sum())),
-                ("migrating", migrating),
-            ):
-                metrics.in_flight.labels(str(tier), state).set(count)
-        fleet, now_s = board.view.engines, heart.clock()
-        for engine in range(len(fleet.alive)):
-            serving, draining = bool(fleet.alive[engine]), bool(fleet.draining[engine])
-            name = "draining" if draining else "serving" if serving else "away"
-            for state in ("serving", "draining", "away"):
-                metrics.engine_state.labels(str(engine), state).set(int(state == name))
-            metrics.report_age.labels(str(engine)).set(now_s - float(fleet.reported_s[engine]))
 
 
 def saved_of(answer: Answer, heart: "Dispatcher") -> Saved:

@@ -25,6 +25,7 @@ class WorkerConfig:
     key: str = ""
     grpc: str = "127.0.0.1:0"
     http: str = "127.0.0.1:0"
+    advertise: str = ""  # host under which others reach it, if not the one that it listens on
     engine_policy: str = "fcfs-chunked"
     fleet: Fleet = field(default_factory=Fleet)
     speed: float = 1.0

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.grids import E2E_S, STEP_S, TOKEN_S, TTFT_S
 from services.worker.engine import Progress
 from sim.rig import DECODED, PREFILLED, RECOMPUTED
 
@@ -14,19 +15,27 @@ if TYPE_CHECKING:
     from services.worker.answers import Answer
     from services.worker.worker import Worker
 
-TTFT_S = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
-)  # fmt: skip
-TOKEN_S = (
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-)  # fmt: skip
-E2E_S = (
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
-    1920.0, 7680.0,
-)  # fmt: skip
 PREEMPTIONS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Edges of the histograms, as vLLM has them (reference live.md 3.1)."""
+"""Edges of the histogram of evictions a request."""
+
+TOKENS = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    50.0,
+    100.0,
+    200.0,
+    500.0,
+    1000.0,
+    2000.0,
+    5000.0,
+    10_000.0,
+    20_000.0,
+    50_000.0,
+)
+"""Edges of the histograms of prompt and output lengths."""
 
 HISTOGRAMS = {
     "time_to_first_token_seconds": TTFT_S,
@@ -38,6 +47,8 @@ HISTOGRAMS = {
     "request_decode_time_seconds": E2E_S,
     "request_inference_time_seconds": E2E_S,
     "request_num_preemptions": PREEMPTIONS,
+    "request_prompt_tokens": TOKENS,
+    "request_generation_tokens": TOKENS,
 }
 LABELS = ("model_name", "engine")
 
@@ -64,12 +75,26 @@ class Gauges(Collector):
         self.refusals = Counter(
             "vllm:admission_rejections", "Requests turned away", (*LABELS, "reason"), registry=self.registry
         )
-        self.preempted = 0
+        self.steps = Histogram(
+            "windtunnel_step_seconds", "Steps of the engine", LABELS, buckets=STEP_S, registry=self.registry
+        ).labels(*self.labels)
+        moved = Counter(
+            "windtunnel_migration_bytes", "KV bytes of moves", (*LABELS, "direction"), registry=self.registry
+        )
+        self.bytes_in, self.bytes_out = (moved.labels(*self.labels, way) for way in ("in", "out"))
+        self.preempted = self.steps_seen = 0
         self.registry.register(self)
 
     def text(self) -> bytes:
         """Return the page that Prometheus reads."""
         return bytes(generate_latest(self.registry))
+
+    def stepped(self) -> None:
+        """Observe the engine's latest step, once."""
+        fleet = self.worker.engine.rig.known.engines
+        if fleet.steps[0] != self.steps_seen:
+            self.steps_seen = int(fleet.steps[0])
+            self.steps.observe(float(fleet.step_s[0]))
 
     def arrived(self, answer: "Answer") -> None:
         """A request was enqueued here."""
@@ -98,6 +123,8 @@ class Gauges(Collector):
         spans["request_decode_time_seconds"].observe(decode_s)
         spans["request_inference_time_seconds"].observe(end_s - began_s)
         spans["request_num_preemptions"].observe(answer.evictions)
+        spans["request_generation_tokens"].observe(answer.made)
+        spans["request_prompt_tokens"].observe(answer.prompt_tokens)
         self.preempted += answer.evictions
         assert answer.final is not None
         self.ends.labels(*self.labels, answer.final.reason).inc()
@@ -122,6 +149,11 @@ class Gauges(Collector):
             family = GaugeMetricFamily(f"vllm:{name}", name, labels=LABELS)
             family.add_metric(self.labels, value)
             yield family
+        info = GaugeMetricFamily(
+            "vllm:cache_config_info", "1; the KV cache", labels=(*LABELS, "block_size", "num_gpu_blocks")
+        )
+        info.add_metric((*self.labels, str(int(fleet.block_tokens[0])), str(int(fleet.blocks_total[0]))), 1.0)
+        yield info
         held_back = waiting if engine.stuck else 0
         family = GaugeMetricFamily(
             "vllm:num_requests_waiting_by_reason", "Why requests wait", labels=(*LABELS, "reason")

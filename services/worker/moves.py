@@ -179,6 +179,7 @@ class Moves(WorkerPeerServicer):
                 wait_s = due_s - self.worker.now_s()
                 if wait_s > 0.0:
                     await asyncio.sleep(wait_s)
+                self.worker.gauges.bytes_out.inc(size)
                 yield BlockChunk(blocks=[*places] if left == 0 else [], payload=bytes(size))
 
     def _leaving(self, number: int, attempt: int) -> Answer:
@@ -257,6 +258,7 @@ class Moves(WorkerPeerServicer):
             if coming is None or coming.ticket != chunk.ticket:
                 return TransferReply(taken=False, why="nothing is reserved under this ticket")
             coming.payload_bytes += len(chunk.payload)
+            self.worker.gauges.bytes_in.inc(len(chunk.payload))
             self.faults.phase("receive")
             if chunk.HasField("state"):
                 why = self._misfit(coming, chunk.state)

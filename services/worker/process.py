@@ -70,11 +70,12 @@ async def running(config: WorkerConfig) -> AsyncIterator[Place]:
     server, told = grpc.aio.server(options=OPTIONS), health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(told, server)
     add_WorkerPeerServicer_to_server(moves, server)
-    peer = f"{_host(config.grpc)}:{server.add_insecure_port(config.grpc)}"
+    told_host = config.advertise or _host(config.grpc)
+    peer = f"{told_host}:{server.add_insecure_port(config.grpc)}"
     runner = web.AppRunner(Web(worker, link, faults).app(), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     await web.TCPSite(runner, _host(config.http), int(config.http.rpartition(":")[2])).start()
-    http = f"{_host(config.http)}:{runner.addresses[0][1]}"
+    http = f"{config.advertise or _host(config.http)}:{runner.addresses[0][1]}"
     link.addresses = Addresses(peer, http)
     await server.start()
     tasks = asyncio.create_task(worker.run()), asyncio.create_task(link.run())
@@ -153,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and serve; 2 for bad settings."""
     parser = argparse.ArgumentParser(prog="python -m services.worker", description=__doc__)
     parser.add_argument("--config", type=Path, help="TOML file (services/worker/config.py)")
-    for name in ("worker-id", "dispatcher", "grpc", "http", "engine-policy"):
+    for name in ("worker-id", "dispatcher", "grpc", "http", "advertise", "engine-policy"):
         parser.add_argument(f"--{name}", default=None)
     parser.add_argument("--speed", type=float, default=None)
     given = vars(parser.parse_args(arguments))

@@ -78,6 +78,7 @@ class Worker:
         """Do all that is due; a policy that breaks its contract fails what the engine holds."""
         try:
             while (gained := self.engine.act(now_s, before=before)) is not None:
+                self.gauges.stepped()
                 if gained:
                     self.note(gained)
                 if self.step_seen is not None:

@@ -313,7 +313,8 @@ async def test_metrics_add_up_at_rest_and_name_no_client():
         assert values['windtunnel_requests_in_flight{state="streaming",tier="1"}'] == "0.0"
         assert "acme" not in text
         targets = (await client.get("/targets")).json()
-        assert targets == [{"targets": ["127.0.0.1:9"], "labels": {"worker": "w0", "engine": "0"}}]
+        labels = {"job": "windtunnel-worker", "worker": "w0", "engine_row": "0"}
+        assert targets == [{"targets": ["127.0.0.1:9"], "labels": labels}]
         assert (await client.get("/workers")).json()["workers"][0]["serving"] is True
         assert (await client.get("/nowhere")).json()["error"]["code"] == "not_found"
 
