@@ -33,6 +33,7 @@ PARTS = {
     "replay": ("windtunnel.replay:replay", "Replay windows against live services, open loop."),
     "chaos": ("windtunnel.chaos:chaos", "Break live processes under load, and count what gets lost."),
     "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
+    "model": ("windtunnel.models:app", "Make small models for real engines."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""

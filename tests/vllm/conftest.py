@@ -1,0 +1,32 @@
+"""Tests against the real engine: collected only where vLLM is (`make test-vllm`), one engine at a time."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from services.vllm_place import SETTINGS
+
+collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
+
+for name, value in SETTINGS.items():
+    os.environ.setdefault(name, value)
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+
+
+def pytest_collection_modifyitems(items):
+    """Warnings of vLLM and its libraries are not ours to mend; ours stay errors."""
+    for item in items:
+        if Path(item.fspath).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory) -> Path:
+    """Folder of the tiny model."""
+    from services.worker.vllm.models import make
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    make("tiny", folder)
+    return folder
