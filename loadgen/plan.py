@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen.guess import parse
+from loadgen.plan_cluster import Arm, Atoms, Cluster, read_arms, read_atoms, read_cluster, tiers_of
 from loadgen.plan_text import Source, read_value, read_values
 from loadgen.region import RHOS
 from loadgen.region import name as region_name
@@ -25,8 +26,11 @@ from schedulers.errors import InputError
 KEEPS = ("sketch", "requests")
 """What a sweep keeps of a run: metrics and sketches only, or a row a request too."""
 
-TABLES = ("margins", "fleet", "tiers")
+TABLES = ("margins", "fleet", "cluster", "atoms", "arms", "tiers")
 """Keys of a plan that hold tables, in the order in which a file has them, after the others."""
+
+OPTIONAL = ("cluster", "atoms", "arms")
+"""Tables that are left out of a plan that has none: its digest is what it was before there were any."""
 
 TARGETS = ("ttft_s", "tpot_s", "e2e_s")
 """A tier's targets; each may be infinite, which is no target."""
@@ -115,11 +119,18 @@ class Plan:
     seed: int = 1
     keep: str = "sketch"
     study: Study = Study()
+    cluster: Cluster | None = None
+    atoms: Atoms | None = None  # then ``tiers`` are what it shows, and requests are scored by their atoms
+    arms: tuple[Arm, ...] = ()
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """Schedulers, then controls."""
-        return self.schedulers + self.controls
+        """Schedulers, then controls, then those that arms add."""
+        return tuple(
+            dict.fromkeys(
+                (*self.schedulers, *self.controls, *(one for arm in self.arms for one in arm.schedulers))
+            )
+        )
 
     @property
     def digest(self) -> str:
@@ -164,6 +175,7 @@ def plain(plan: Plan) -> dict[str, Any]:
     """
     table = json.loads(json.dumps(asdict(plan)))
     declared = table.pop("study") | {"margins": dict(plan.study.margins)}
+    declared |= {key: table.pop(key) for key in OPTIONAL}
     table |= {key: value for key, value in declared.items() if value}
     for tier in table["tiers"]:
         tier |= {key: tier[key] if isfinite(tier[key]) else None for key in TARGETS}
@@ -174,10 +186,12 @@ def toml(plan: Plan) -> str:
     """Return the plan as the TOML file that reads back as an equal plan."""
     table = plain(plan)
     parts = [f"{key} = {_word(value)}" for key, value in table.items() if key not in TABLES]
-    for name in TABLES[:-1]:
+    for name in TABLES[:-2]:
         if name in table:
             parts += ["", f"[{name}]", *(f"{key} = {_word(value)}" for key, value in table[name].items())]
-    for tier in table["tiers"]:
+    for arm in table.get("arms", ()):
+        parts += ["", "[[arms]]", *(f"{key} = {_word(value)}" for key, value in arm.items() if value)]
+    for tier in () if plan.atoms else table["tiers"]:
         if tier["e2e_s"] is None:
             del tier["e2e_s"]  # the default
         parts += ["", "[[tiers]]", *(f"{key} = {_word(value)}" for key, value in tier.items())]
@@ -216,9 +230,9 @@ def _plan(table: Mapping[str, Any], source: Source) -> Plan:
         raise source.error(
             "unknown key 'study' in the plan", "study", f"write its keys: {', '.join(declared)}"
         )
-    values = read_values(table, Plan, "plan", source, ("study", "fleet", "tiers", *declared))
+    values = read_values(table, Plan, "plan", source, ("study", "fleet", "tiers", *OPTIONAL, *declared))
     values["fleet"] = _fleet(table.get("fleet", {}), source)
-    values["tiers"] = _tiers(table.get("tiers"), source)
+    values |= _tables(table, source, values["fleet"].engines)
     values["study"] = _study({key: table[key] for key in declared if key in table}, source)
     plan = Plan(**values)
     _check_study(plan, source)
@@ -239,6 +253,37 @@ def _plan(table: Mapping[str, Any], source: Source) -> Plan:
     except InputError as error:
         raise source.error(error.what, "forecast", error.fix) from None
     return plan
+
+
+def _tables(table: Mapping[str, Any], source: Source, engines: int) -> dict[str, Any]:
+    """Return tiers, and the optional tables that the plan has."""
+    values: dict[str, Any] = {}
+    if "cluster" in table:
+        values["cluster"] = read_cluster(table["cluster"], source, engines)
+    if "atoms" in table:
+        if "tiers" in table:
+            raise source.error("a plan with atoms makes its tiers of them", "tiers", "leave out [[tiers]]")
+        values["atoms"] = read_atoms(table["atoms"], source)
+        values["tiers"] = shown(values["atoms"])
+    else:
+        values["tiers"] = _tiers(table.get("tiers"), source)
+    if "arms" in table:
+        if "atoms" not in table:
+            raise source.error("arms without atoms", "arms", "add [atoms]: arms change it")
+        values["arms"] = read_arms(table["arms"], source)
+    return values
+
+
+def shown(atoms: Atoms) -> tuple[TierSpec, ...]:
+    """Return the tiers that a scheduler is shown of these atoms; a mix of one's own may leave some empty."""
+    tiers, shares = tiers_of(atoms)
+    return tuple(
+        TierSpec(
+            f"tier-{place}", float(tiers.ttft_s[place]), float(tiers.tpot_s[place]), share,
+            weight=float(tiers.weight[place]),
+        )
+        for place, share in enumerate(shares)
+    )  # fmt: skip
 
 
 def _study(table: Mapping[str, Any], source: Source) -> Study:

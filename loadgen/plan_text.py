@@ -79,6 +79,8 @@ def read_value(value: Any, key: str, kind: Any, source: Source) -> Any:
             raise source.error(f"{key} is too large", key, "write a smaller number") from None
     if isinstance(value, list) and kind == tuple[str, ...] and all(isinstance(one, str) for one in value):
         return tuple(value)
+    if isinstance(value, list) and kind == tuple[int, ...]:
+        return tuple(read_value(one, key, int, source) for one in value)
     if isinstance(value, list) and kind == tuple[float, ...]:
         return tuple(read_value(one, key, float, source) for one in value)
     if isinstance(value, list) and kind == tuple[tuple[str, str], ...]:

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from loadgen.demand import Demand, prepare
-from loadgen.plan import Fleet, Plan
+from loadgen.plan import Plan
+from loadgen.plan_cluster import Cluster, reserve_of
 from loadgen.window import Window
 from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Floats, Tiers
 from sim import profile
+from sim.fabric import LIVE, RECOMPUTE, Moving, Wiring
 from sim.run import Setup, simulate
 
 NEUTRAL = "fcfs-chunked"
@@ -53,7 +55,7 @@ class Capacity:
 
 
 def setup_of(plan: Plan) -> Setup:
-    """Return the plan's fleet with coefficients and memory; raises InputError for a bad profile."""
+    """Return the plan's fleet with coefficients, memory, wiring and reserve; raises InputError for a bad profile."""
     fleet, known = plan.fleet, profile.load(plan.fleet.profile)
     tiers = Tiers(*(np.array([getattr(tier, name) for tier in plan.tiers]) for name in Tiers._fields))
     blocks = fleet.blocks or known.blocks(fleet.block_tokens)
@@ -67,12 +69,31 @@ def setup_of(plan: Plan) -> Setup:
         costs=known.costs,
         tiers=tiers,
         prefix_cache=fleet.prefix_cache,
+        wiring=wiring_of(plan.cluster, known.memory.kv_bytes_per_token),
+        reserve=None if plan.atoms is None else reserve_of(plan.atoms, blocks),
     )
 
 
-def fleet_json(fleet: Fleet, setup: Setup) -> str:
-    """Return the fleet as canonical JSON, with the resolved blocks and step-time coefficients."""
-    told = asdict(fleet) | {"blocks": setup.blocks, "costs": [float(cost) for cost in setup.costs]}
+def wiring_of(cluster: Cluster | None, token_bytes: float) -> Wiring:
+    """Return how a plan ties its engines together; ``token_bytes`` are the profile's KV bytes a token."""
+    if cluster is None:
+        return Wiring()
+    moving = Moving(
+        bandwidth_gbps=cluster.bandwidth_gbps,
+        token_bytes=float(cluster.token_bytes or token_bytes),
+        slowdown=cluster.slowdown,
+        shared=cluster.shared,
+        mode=RECOMPUTE if cluster.recompute else LIVE,
+    )
+    times = {name: getattr(cluster, name) for name in ("period_s", "delay_s", "link_s", "detect_s", "boot_s")}
+    return Wiring(**times, start=cluster.start, least=cluster.least, moving=moving)
+
+
+def fleet_json(plan: Plan, setup: Setup) -> str:
+    """Return the fleet as canonical JSON, with the resolved blocks, step-time coefficients and wiring."""
+    told = asdict(plan.fleet) | {"blocks": setup.blocks, "costs": [float(cost) for cost in setup.costs]}
+    if plan.cluster is not None:
+        told["cluster"] = asdict(plan.cluster) | {"token_bytes": setup.wiring.moving.token_bytes}
     return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
 
@@ -97,12 +118,12 @@ def measure(window: Window, plan: Plan, setup: Setup) -> Capacity:
 
     Raises InputError naming the window if none of its requests fits the fleet or all arrive at one time.
     """
-    bare = setup._replace(prefix_cache=False)
+    bare = setup._replace(prefix_cache=False, wiring=Wiring(), reserve=None)  # capacity is the engines' alone
     outcome = simulate(saturate(prepare(window, plan, 1.0)), load(NEUTRAL), bare)
     capacity = Capacity(
         window_id=window.line.id,
         window_sha256=window.line.content_sha256,
-        fleet=fleet_json(plan.fleet, setup),
+        fleet=fleet_json(plan, setup),
         policy=NEUTRAL,
         rows=len(window.arrival_s),
         served=int(np.sum(~np.isnan(outcome.facts.finished_s))),

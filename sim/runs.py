@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadgen.demand import prepare
+from loadgen.demand import Demand, prepare, targets
 from loadgen.plan import Plan, plain
 from loadgen.region import Region, reached_rho, work_s
 from loadgen.result import SCHEMA_VERSION, Facts, RunKey, run_row, write_shard
@@ -27,6 +27,7 @@ from schedulers.policy import Scheduler
 from sim.calibrate import Capacity, measure
 from sim.crew import Stopped, Tell
 from sim.origin import reachable, seal
+from sim.outcome import Outcome
 from sim.run import Setup, simulate
 
 Summarise = Callable[..., Mapping[str, Any]]
@@ -46,6 +47,7 @@ class Job:
     git_rev: str
     summarise: Summarise
     plan_sha256: str = ""  # of plan.json: what was declared before the runs, in each of their rows
+    by_class: Summarise | None = None  # further columns of a run whose requests have atoms
 
 
 class Task(NamedTuple):
@@ -127,21 +129,29 @@ def run_region(
     job, (region, specs), (done, tell, stopped) = task.job, part, desk
     demand = prepare(window, job.plan, region.factor)
     pressure = region_columns(task, window, region)
-    targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
+    graded = targets(job.plan)
     for spec in specs:
         if stopped():
             return
         scheduler = scheduler_of(spec)
         key = key_of(task, region, spec)
         try:
-            facts, totals, _ = simulate(demand, scheduler, job.setup)
+            outcome = simulate(demand, scheduler, job.setup)
         except PolicyError as error:
             tell(Failure(key.scheduler, key.window_id, key.region, str(error)))
             continue
-        metrics = job.summarise(facts, totals, window.scored, targets, job.plan.slo_sets)
+        facts, totals = scored_facts(outcome, demand), outcome.totals
+        metrics = job.summarise(facts, totals, window.scored, graded, job.plan.slo_sets)
+        if job.by_class is not None and demand.atom is not None:
+            metrics = {**metrics, **job.by_class(facts, demand.tier, outcome.moves, window.scored, graded)}
         row = run_row(key, facts, totals, metrics, pressure)
         done.append(Done(row, facts if job.plan.keep == "requests" else None))
         tell(Ran(key.scheduler))
+
+
+def scored_facts(outcome: Outcome, demand: Demand) -> Facts:
+    """Return the facts with each request's class as it is scored: its atom, where the demand has atoms."""
+    return outcome.facts if demand.atom is None else outcome.facts._replace(tier=demand.atom)
 
 
 def shard_name(task: Task, run_ids: Sequence[str]) -> str:
@@ -218,8 +228,10 @@ def params_json(scheduler: Scheduler) -> str:
 
 @lru_cache(maxsize=8)
 def tiers_json(plan: Plan) -> str:
-    """Return the plan's tiers as canonical JSON, made once a plan and not once a run."""
-    return json.dumps(plain(plan)["tiers"], sort_keys=True, separators=(",", ":"))
+    """Return the plan's tiers, and its atoms if any, as canonical JSON, made once a plan and not once a run."""
+    table = plain(plan)
+    told = table["tiers"] if plan.atoms is None else {"atoms": table["atoms"], "tiers": table["tiers"]}
+    return json.dumps(told, sort_keys=True, separators=(",", ":"))
 
 
 @cache

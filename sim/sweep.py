@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from loadgen.manifest import manifest_sha256, read_manifest
 from loadgen.plan import Plan, plain, toml
+from loadgen.plan_arms import variants
 from loadgen.region import place
 from loadgen.result import PLAN_REMEDY, done_ids, drop_factless, write_failures
 from loadgen.window import ManifestLine
@@ -67,7 +68,11 @@ Notice = Callable[[Step | Failure], None]
 
 
 def open_job(
-    plan: Plan, out: Path, summarise: Summarise, git_rev: str = "unknown"
+    plan: Plan,
+    out: Path,
+    summarise: Summarise,
+    git_rev: str = "unknown",
+    by_class: Summarise | None = None,
 ) -> tuple[Job, list[ManifestLine]]:
     """Check all that can be checked before the first run, return job and windows; nothing is written.
 
@@ -89,8 +94,8 @@ def open_job(
     lines = list(read_manifest(Path(plan.windows)))
     setup = setup_of(plan)
     manifest = manifest_sha256(Path(plan.windows))
-    fleet = fleet_json(plan.fleet, setup)
-    job = Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise)
+    fleet = fleet_json(plan, setup)
+    job = Job(plan, Path(out), setup, fleet, manifest, "", git_rev, summarise, by_class=by_class)
     return replace(job, plan_sha256=frozen_plan(job)["digest"]), lines
 
 
@@ -238,7 +243,8 @@ def sweep(job: Job, lines: Sequence[ManifestLine], crew: Pool, notice: Notice) -
         compile_policies(job.plan, notice)
     capacities, sha256 = calibrate(job, lines, crew, notice)
     job = replace(job, calibration_sha256=sha256)
-    total = len(lines) * len(job.plan.regions) * len(job.plan.specs)
+    parts = [one.plan for one in jobs_of(job)]
+    total = len(lines) * sum(len(part.regions) * len(part.specs) for part in parts)
     before = now = ended = len(stored)
     failures: list[Failure] = []
     notice(Step("sweep", ended, total))
@@ -272,10 +278,29 @@ def settled(job: Job, lines: Sequence[ManifestLine], stored: set[str]) -> bool:
     return next(left, None) is None
 
 
+def jobs_of(job: Job) -> tuple[Job, ...]:
+    """Return the jobs that a plan's arms stand for; their arrivals press as hard as on the plan's own fleet."""
+    if not job.plan.arms:
+        return (job,)
+    made = []
+    for plan in variants(job.plan):
+        setup = setup_of(plan)
+        made.append(replace(job, plan=plan, setup=setup, fleet=fleet_json(plan, setup)))
+    return tuple(made)
+
+
 def tasks(
     job: Job, lines: Sequence[ManifestLine], capacities: dict[str, Capacity], stored: set[str]
 ) -> Iterator[Task]:
-    """Yield the runs left, made one by one as workers get free: a task a window for all that ships.
+    """Yield the runs left, made one by one as workers get free: a task a window, and arm, for all that ships."""
+    for one in jobs_of(job):
+        yield from tasks_of(one, lines, capacities, stored)
+
+
+def tasks_of(
+    job: Job, lines: Sequence[ManifestLine], capacities: dict[str, Capacity], stored: set[str]
+) -> Iterator[Task]:
+    """Yield the runs left of a job without arms.
 
     A policy from outside has tasks of its own, at the end: if it crashes or hangs, it takes nobody with it.
     """
