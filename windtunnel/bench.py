@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.bench_cluster import cluster
+from windtunnel.bench_job import OUTPUT, PROFILE, PROMPT, RHO, fixed_job
 from windtunnel.bench_live import live
 
 if TYPE_CHECKING:
@@ -16,8 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Measure the speed of the simulator.")
 
-PROFILE = "llama-3.1-8b/a100-80g"
-REQUESTS, PROMPT, OUTPUT, RHO = 10_000, 1_000, 200, 0.85
+REQUESTS = 10_000
 SCHEDULERS = ["fcfs-chunked", "fcfs-prefill", "sjf-pred", "edf", "sarathi"]
 OVERLOAD = 1.4
 PLANS = ["published", "canon"]
@@ -26,6 +27,7 @@ MODES = {"interpreted": "interpreter", "stepped": "compiled, stepped", "jumped":
 
 
 app.command("live")(live)
+app.command("cluster")(cluster)
 
 
 @app.callback()
@@ -175,37 +177,6 @@ def job_of(requests: int, runs: int) -> dict[str, Any]:
     """What was timed."""
     lengths = {"prompt_tokens_mean": PROMPT, "output_tokens_mean": OUTPUT}
     return {"requests": requests, "rho": RHO, "profile": PROFILE, "runs": runs, **lengths}
-
-
-def fixed_job(requests: int, rho: float = RHO) -> tuple["Demand", "Setup"]:
-    """The demand, always the same but for its rate, and the engine it meets."""
-    import numpy as np
-
-    from loadgen.demand import Demand
-    from schedulers.load import load
-    from schedulers.view import Tiers
-    from sim import profile
-    from sim.calibrate import completions_per_s, saturate
-    from sim.run import Setup, simulate
-
-    draw = np.random.default_rng(20_26)
-
-    def lengths(mean: float) -> Any:
-        return np.maximum(1, draw.lognormal(np.log(mean) - 0.32, 0.8, requests)).astype(np.int64)
-
-    prompts, outputs = lengths(PROMPT), lengths(OUTPUT)
-    known = profile.load(PROFILE)
-    tiers = Tiers(np.array([2.0]), np.array([0.1]), np.array([np.inf]), np.ones(1))
-    setup = Setup(1, 256, 2048, 16, known.blocks(16), 131_072, known.costs, tiers)
-    zeros = np.zeros(requests, np.int64)
-    forecasts = np.maximum(1.0, outputs * draw.lognormal(0.0, 0.2, requests))
-    demand = Demand(
-        np.cumsum(draw.exponential(1.0, requests)), prompts, outputs, forecasts, zeros, zeros, zeros - 1,
-        draw.random(requests),
-    )  # fmt: skip
-    facts = simulate(saturate(demand), load("fcfs-chunked"), setup).facts
-    rate_per_s = rho * completions_per_s(facts.finished_s)
-    return demand._replace(arrival_s=demand.arrival_s / rate_per_s), setup
 
 
 def time_scheduler(scheduler: "Scheduler", requests: int, runs: int) -> dict[str, Any]:
