@@ -34,6 +34,7 @@ PARTS = {
     "chaos": ("windtunnel.chaos:chaos", "Break live processes under load, and count what gets lost."),
     "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
     "model": ("windtunnel.models:app", "Make small models for real engines."),
+    "metrics": ("windtunnel.metrics:metrics", "List every metric that the services show."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.aims import Aims, Watch, page_at, raise_misuse
 from windtunnel.up import DEFAULT_FOLDER, AsJson, Folder, paced
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ Label = Annotated[str, typer.Option(help="Name in results of a --target that is 
 PlanName = Annotated[str, typer.Option("--plan", help="Plan of fleet and tiers for a --target.")]
 Model = Annotated[str, typer.Option(help="Model asked of a --target by HTTP; its first if unsaid.")]
 Key = Annotated[str, typer.Option(help="API key.", envvar="WINDTUNNEL_KEY")]
+Admin = Annotated[
+    str,
+    typer.Option(
+        help="HOST:PORT of a --target's HTTP door if it is a dispatcher of ours; its key in WINDTUNNEL_ADMIN_KEY."
+    ),
+]
 Speed = Annotated[float, typer.Option(help="Time factor for a --target: 2 halves every gap.")]
 ByHttp = Annotated[bool, typer.Option("--http", help="Ask the testbed by HTTP, not by gRPC.")]
 Turns = Annotated[
@@ -51,6 +58,10 @@ LagP99 = Annotated[float, typer.Option(help="Most lag of a valid run, 99th perce
 Drain = Annotated[float, typer.Option(min=0.0, help="Wait for open answers after the last request.")]
 StopOpen = Annotated[int, typer.Option(min=0, help="End a run once so many requests are open; 0: never.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Runs of each; the further ones go to OUT/repeat-N.")]
+Metrics = Annotated[
+    str,
+    typer.Option(help="HOST:PORT where Prometheus finds the run under way; the dispatcher tells it where."),
+]
 Progress = Annotated[str, typer.Option(help="auto, live, plain or none.")]
 
 
@@ -65,6 +76,7 @@ def replay(
     plan: PlanName = "",
     model: Model = "",
     key: Key = "",
+    admin: Admin = "",
     speed: Speed = 1.0,
     by_http: ByHttp = False,
     turns: Turns = "absolute",
@@ -73,6 +85,7 @@ def replay(
     drain_s: Drain = 120.0,
     stop_open: StopOpen = 0,
     repeats: Repeats = 1,
+    metrics: Metrics = "",
     progress: Progress = "auto",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
@@ -88,9 +101,9 @@ def replay(
     from loadgen.replay.lag import LagLimits
     from loadgen.replay.run import ReplayRules
 
-    aims = Aims(folder, target, label, plan, model, key, speed, by_http)
+    aims = Aims(folder, target, label, plan, model, key, speed, by_http, admin)
     place, known = aims.resolve()
-    if target and scheduler:
+    if place.label and scheduler:
         raise_misuse("--scheduler", "a --target's policy is its own", "leave it out, name it with --label")
     if progress not in PROGRESS:
         raise_misuse("--progress", f"unknown {progress!r}", f"use one of {', '.join(PROGRESS)}")
@@ -101,8 +114,9 @@ def replay(
     known = about(known, source, tuple(scheduler or ()) or aims.specs, tuple(region or (0.85,)))
     places = [out, *(out / f"repeat-{number}" for number in range(2, repeats + 1))]
     accounts: list[Account] = []
-    for where in places:
-        accounts += run_all(known, where, ids, place, rules, turns, progress)
+    with page_at(metrics, place) as page:
+        for where in places:
+            accounts += run_all(known, where, ids, place, rules, turns, Watch(progress, page))
     if repeats > 1 and not as_json:
         for words in spread(places, known.primary):
             typer.echo(words)
@@ -145,83 +159,6 @@ def spread(places: list[Path], primary: str) -> list[str]:
     ]
 
 
-class Aims:
-    """What the command line says about the system to be asked."""
-
-    def __init__(
-        self,
-        folder: Path,
-        target: str,
-        label: str,
-        plan: str,
-        model: str,
-        key: str,
-        speed: float,
-        by_http: bool,
-    ) -> None:
-        self.folder, self.target, self.label, self.plan = folder, target, label, plan
-        self.model, self.key, self.speed, self.by_http = model, key, speed, by_http
-        self.specs: tuple[str, ...] = ("fcfs-chunked",)
-
-    def resolve(self) -> tuple["Target", "Plan"]:
-        """Return the system and the plan of its fleet and tiers; flags that do not apply are errors."""
-        return self._foreign() if self.target else self._testbed()
-
-    def _foreign(self) -> tuple["Target", "Plan"]:
-        from services.live_run import Target
-        from windtunnel.sweep import named_plan
-
-        if self.by_http:
-            raise_misuse("--http", "a --target says how it is asked", "leave it out")
-        address = self.target.removeprefix("grpc://")
-        if not self.target.startswith(("grpc://", "http://", "https://")):
-            raise_misuse(
-                "--target", f"not an address: {self.target}", "write http://HOST:PORT or grpc://HOST:PORT"
-            )
-        if self.model and address == self.target.removeprefix("grpc://") != self.target:
-            raise_misuse("--model", "applies to HTTP alone", "leave it out")
-        label = self.label or address.rpartition("//")[2]
-        return Target(address, self.speed, self.key, self.model, label), named_plan(
-            self.plan or "quick", None
-        )
-
-    def _testbed(self) -> tuple["Target", "Plan"]:
-        from loadgen.plan import read_plan
-        from services.live_run import Target
-        from services.local import alive, read_state
-
-        for flag, value in (("--label", self.label), ("--model", self.model), ("--plan", self.plan)):
-            if value:
-                raise_misuse(flag, "applies to a --target alone; the testbed knows its own", "leave it out")
-        if self.speed != 1.0:
-            raise_misuse("--speed", "the testbed's speed was set by `windtunnel up`", "leave it out")
-        state = read_state(self.folder.resolve())
-        if state is None or not all(map(alive, state.processes)):
-            fix = "start it: windtunnel up --workers 2; or name a --target"
-            raise_misuse("--dir", f"no testbed runs in {self.folder}", fix)
-        assert state is not None
-        kept = Path(state.folder) / "plan.toml"
-        kept.write_text(state.plan, encoding="utf-8")
-        self.specs = (state.scheduler,)
-        door = state.dispatcher
-        target = Target(
-            address=f"http://{door.http}" if self.by_http else door.grpc,
-            speed=state.speed,
-            key=self.key,
-            admin=door.http,
-            admin_key=state.admin_key,
-            workers=tuple(one.http for one in state.workers),
-        )
-        return target, read_plan(str(kept))
-
-
-def raise_misuse(flag: str, what: str, fix: str) -> None:
-    """Refuse a flag: one that does not apply is an error, never ignored."""
-    from schedulers.errors import InputError
-
-    raise InputError(what, where=flag, fix=fix)
-
-
 def window_source(named: Path, ids: list[str]) -> tuple[Path, set[str]]:
     """Return the folder of windows and the ids wanted of it, all if none."""
     if named.suffix == ".parquet":
@@ -230,7 +167,7 @@ def window_source(named: Path, ids: list[str]) -> tuple[Path, set[str]]:
 
 
 def run_all(
-    plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "ReplayRules", turns: str, progress: str
+    plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "ReplayRules", turns: str, watch: "Watch"
 ) -> list["Account"]:
     """Replay every window in every region under every scheduler; return what each left."""
     from analysis.metrics import summarise
@@ -263,7 +200,7 @@ def run_all(
                 if live_key(live).run_id in stored:
                     typer.echo(f"{spec} on {line.id} at {region.name}: stored already", err=True)
                     continue
-                accounts.append(one_run(live, progress))
+                accounts.append(one_run(live, watch))
     return accounts
 
 
@@ -294,7 +231,7 @@ def calibrated(job: "Job", lines: "list[ManifestLine]") -> tuple["Job", dict[str
     }
 
 
-def one_run(live: Any, progress: str) -> "Account":
+def one_run(live: Any, watch: Watch) -> "Account":
     """Make and store one run; after Ctrl-C or SIGTERM what was measured is stored, then the command stops."""
     import asyncio
     import signal
@@ -316,13 +253,19 @@ def one_run(live: Any, progress: str) -> "Account":
 
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, heed, number)
+            if watch.page is not None:
+                from services.generator import shown_of
 
-        with Ticker(title, progress) as ticker:
+                watch.page.show(shown_of(live, replay))
+
+        with Ticker(title, watch.progress) as ticker:
             return await play(live, begin, ticker)
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves a caller's own loop alone
         told, totals = runner.run(work())
     account = store(live, told, totals)
+    if watch.page is not None:
+        watch.page.over(told)
     if caught:
         typer.echo(
             f"Stopped. What was measured is in {live.task.job.out / account.kept_in}; it is not ranked.",

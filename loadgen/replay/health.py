@@ -28,7 +28,8 @@ class Pulse:
 
     def __init__(self) -> None:
         self.late_s: list[float] = []
-        self.began_s = asyncio.get_running_loop().time()
+        self.loop = asyncio.get_running_loop()
+        self.began_s = self.loop.time()
         self.cpu_s = cpu_s()
 
     async def run(self) -> None:
@@ -40,10 +41,10 @@ class Pulse:
             self.late_s.append(max(0.0, loop.time() - before_s - PERIOD_S))
 
     def health(self) -> Health:
-        """Return what was seen so far."""
+        """Return what was seen so far; any thread may ask."""
         late_s = sorted(self.late_s) or [0.0]
         p99_s = late_s[min(len(late_s) - 1, int(0.99 * len(late_s)))]
-        took_s = max(1e-9, asyncio.get_running_loop().time() - self.began_s)
+        took_s = max(1e-9, self.loop.time() - self.began_s)
         share = (cpu_s() - self.cpu_s) / took_s
         warnings = []
         if p99_s > LATE_S:

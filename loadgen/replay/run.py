@@ -14,6 +14,7 @@ from loadgen.replay.health import Health, Pulse, allow_connections
 from loadgen.replay.lag import Lag, LagLimits, lag_of
 from loadgen.replay.schedule import Schedule
 from loadgen.replay.trails import OPEN, Sender, Trails
+from schedulers.view import Floats
 
 LEAD_S = 0.25
 """Between the start and the first request: connections and the loop settle."""
@@ -76,6 +77,7 @@ class Replay:
         self.schedule, self.sender, self.rules, self.targets = schedule, sender, rules, targets
         self.trails = Trails(schedule, checked=rules.checked)
         self.stopped = ""
+        self.pulse: Pulse | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = [asyncio.Event() for _ in schedule.parent] if (schedule.parent >= 0).any() else []
         self._stop = asyncio.Event()
@@ -90,7 +92,7 @@ class Replay:
         """Send all, await the drain, and judge the lag."""
         loop = asyncio.get_running_loop()
         allow_connections(len(self.schedule.due_s) + SPARE_FILES)
-        pulse = Pulse()
+        pulse = self.pulse = Pulse()
         self._start_s = loop.time() + LEAD_S
         aside = [asyncio.create_task(pulse.run()), asyncio.create_task(self._tell(notice))]
         try:
@@ -193,18 +195,25 @@ class Replay:
 
         What was refused or failed counts as missed.
         """
-        trails, speed = self.trails, self.schedule.speed
-        tier, ended = self.schedule.demand.tier, trails.outcome != OPEN
-        ttft_s = (trails.first_s - trails.due_s) * speed
-        e2e_s = (trails.last_s - trails.due_s) * speed
-        tpot_s = (trails.last_s - trails.first_s) * speed / np.maximum(1, trails.tokens - 1)
+        tier, ended, met = self.schedule.demand.tier, self.trails.outcome != OPEN, self.met()
         shares: list[float | None] = []
-        for number, (ttft, tpot, e2e) in enumerate(self.targets):
+        for number, targets in enumerate(self.targets):
             mine = ended & (tier == number)
-            if min(ttft, tpot, e2e) == inf or not mine.any():
-                shares.append(None)
-                continue
-            with np.errstate(invalid="ignore"):
-                met = (trails.outcome == FINISHED) & (ttft_s <= ttft) & (tpot_s <= tpot) & (e2e_s <= e2e)
-            shares.append(float(met[mine].mean()))
+            shares.append(None if min(targets) == inf or not mine.any() else float(met[mine].mean()))
         return tuple(shares)
+
+    def met(self) -> Any:
+        """Return which requests finished within every target of their tier, (n,) of bool."""
+        seconds, limits = self.seconds(), np.array(self.targets)[self.schedule.demand.tier]
+        with np.errstate(invalid="ignore"):
+            within = [seconds[name] <= limits[:, place] for place, name in enumerate(("ttft", "tpot", "e2e"))]
+        return np.logical_and.reduce([self.trails.outcome == FINISHED, *within])
+
+    def seconds(self) -> dict[str, Floats]:
+        """Return TTFT, TPOT and E2E of each request in seconds of the window, NaN where there is none yet."""
+        trails, speed = self.trails, self.schedule.speed
+        return {
+            "ttft": (trails.first_s - trails.due_s) * speed,
+            "tpot": (trails.last_s - trails.first_s) * speed / np.maximum(1, trails.tokens - 1),
+            "e2e": (trails.last_s - trails.due_s) * speed,
+        }

@@ -9,10 +9,12 @@ from pathlib import Path
 from schedulers.errors import InputError
 from services.config import Config, checked, listening, read
 from services.dispatcher.logs import configure
+from services.secret import secret
 
 
 def options(arguments: list[str]) -> Config:
-    """The configuration that the command line asks for; a flag wins over the file. Raises InputError."""
+    """The configuration that the command line asks for; a flag wins over the file. Keys that it lacks may come
+    from WINDTUNNEL_ADMIN_KEY and WINDTUNNEL_WORKER_KEY (or ..._FILE). Raises InputError."""
     parser = argparse.ArgumentParser(prog="python -m services.dispatcher", description=__doc__)
     parser.add_argument("--config", type=Path, help="TOML file (services/config.py names the fields)")
     parser.add_argument("--http", default="", help="HOST:PORT of the HTTP door; port 0 takes a free one")
@@ -25,6 +27,15 @@ def options(arguments: list[str]) -> Config:
         config = replace(config, store=replace(config.store, url=given.store))
     if given.scheduler:
         config = replace(config, scheduling=replace(config.scheduling, scheduler=given.scheduler))
+    keys = config.keys
+    config = replace(
+        config,
+        keys=replace(
+            keys,
+            admin=keys.admin or secret("WINDTUNNEL_ADMIN_KEY"),
+            worker=keys.worker or secret("WINDTUNNEL_WORKER_KEY"),
+        ),
+    )
     return checked(config)
 
 

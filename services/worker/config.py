@@ -8,6 +8,7 @@ from typing import Any
 from loadgen.plan import Fleet
 from schedulers.errors import InputError
 from schedulers.view import Tiers
+from services.secret import secret
 from sim import profile
 from sim.run import Setup
 
@@ -47,6 +48,7 @@ def read_config(path: Path | None, **given: Any) -> WorkerConfig:
             raise InputError(f"can't read it: {error}", where=str(path), fix="name a TOML file") from None
     config: WorkerConfig = _filled(WorkerConfig(), table, str(path))
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
+    config = replace(config, key=config.key or secret("WINDTUNNEL_WORKER_KEY"))
     if not config.speed > 0.0 or not config.link_gb_per_s > 0.0:
         raise InputError("speed and link_gb_per_s must be above 0", where=str(path or ""), fix="mend them")
     return config

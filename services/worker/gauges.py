@@ -50,6 +50,30 @@ HISTOGRAMS = {
     "request_prompt_tokens": TOKENS,
     "request_generation_tokens": TOKENS,
 }
+SAYS = {
+    "time_to_first_token_seconds": "From enqueueing here to the first token",
+    "inter_token_latency_seconds": "Gap before tokens, one observation a step",
+    "request_time_per_output_token_seconds": "Mean gap of a request",
+    "e2e_request_latency_seconds": "From enqueueing here to the last token",
+    "request_queue_time_seconds": "From enqueueing here to the first step",
+    "request_prefill_time_seconds": "From the first step to the first token",
+    "request_decode_time_seconds": "From the first token to the last",
+    "request_inference_time_seconds": "From the first step to the last token",
+    "request_num_preemptions": "Evictions of a request",
+    "request_prompt_tokens": "Length of the prompt",
+    "request_generation_tokens": "Length of the answer",
+    "num_requests_running": "Requests in the batch",
+    "num_requests_waiting": "Requests in the queue",
+    "kv_cache_usage_perc": "Share of KV blocks in use, 0 to 1",
+    "engine_sleep_state": "1 while the engine sleeps; ours never does",
+    "num_preemptions": "Evictions",
+    "prefix_cache_queries": "Prompt tokens looked up; a simulated worker keeps no prefix cache",
+    "prefix_cache_hits": "Prompt tokens found",
+    "prompt_tokens": "Prompt tokens computed, each once",
+    "generation_tokens": "Tokens made in decoding",
+}
+"""What the metrics are that go by vLLM's names."""
+
 LABELS = ("model_name", "engine")
 
 
@@ -61,7 +85,7 @@ class Gauges(Collector):
         self.labels = (worker.config.fleet.profile.split("/")[0], worker.config.worker_id)
         self.registry = CollectorRegistry()
         self.spans = {
-            name: Histogram(f"vllm:{name}", name, LABELS, buckets=edges, registry=self.registry).labels(
+            name: Histogram(f"vllm:{name}", SAYS[name], LABELS, buckets=edges, registry=self.registry).labels(
                 *self.labels
             )
             for name, edges in HISTOGRAMS.items()
@@ -146,7 +170,7 @@ class Gauges(Collector):
             "engine_sleep_state": 0.0,
         }
         for name, value in now.items():
-            family = GaugeMetricFamily(f"vllm:{name}", name, labels=LABELS)
+            family = GaugeMetricFamily(f"vllm:{name}", SAYS[name], labels=LABELS)
             family.add_metric(self.labels, value)
             yield family
         info = GaugeMetricFamily(
@@ -169,6 +193,6 @@ class Gauges(Collector):
             "generation_tokens": tally[DECODED],
         }
         for name, value in sums.items():
-            total = CounterMetricFamily(f"vllm:{name}", name, labels=LABELS)
+            total = CounterMetricFamily(f"vllm:{name}", SAYS[name], labels=LABELS)
             total.add_metric(self.labels, float(value))
             yield total
