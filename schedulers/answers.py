@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schedulers.policy import HOLD, REFUSE, TAKE, WAIT, ClusterPolicy, EnginePolicy
+from schedulers.policy import GIVE_WAY, HOLD, REFUSE, TAKE, USUAL, WAIT, ClusterPolicy, EnginePolicy
 from schedulers.samples import NOW_S
 from schedulers.view import (
     ARRIVAL,
@@ -67,8 +67,8 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))
 
 
-def wrong(hook: str, answer: Any, view: View) -> str:
-    """Say why an answer is not one that this hook may give; '' if it is."""
+def wrong(hook: str, answer: Any, view: View, cluster: bool = False) -> str:
+    """Say why an answer is not one that this hook, of an engine or a ``cluster`` policy, may give; '' if it is."""
     if isinstance(answer, Fault):
         return f"raised {answer.text}"
     if hook == "observe":
@@ -81,7 +81,10 @@ def wrong(hook: str, answer: Any, view: View) -> str:
     if hook in ("dispatch", "migrate"):
         return _wrong_engine(hook, value, view)
     sound, rule = {
-        "admit": (value in (TAKE, WAIT, REFUSE), "TAKE, WAIT or REFUSE"),
+        "admit": (
+            value in ((TAKE, WAIT, REFUSE) if cluster else (TAKE, WAIT, REFUSE, USUAL, GIVE_WAY)),
+            "TAKE, WAIT or REFUSE" + ("" if cluster else ", USUAL or GIVE_WAY"),
+        ),
         "preempt": (value in (0.0, 1.0), "0 or 1"),
         "budget": (value >= 1.0, "at least 1 token"),
         "scale": (isfinite(value) and value == round(value), "a whole number"),

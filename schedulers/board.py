@@ -7,6 +7,7 @@ import numpy as np
 
 from schedulers.cost import blocks_for
 from schedulers.policy import Memo
+from schedulers.usage import tally_use
 from schedulers.view import DONE, RUNNING, UNSEEN, WAITING, Floats, Ints, Tiers, View, allocate
 
 COLUMNS = ("arrival_s", "prompt_tokens", "forecast_tokens", "tier", "tenant", "session", "luck")
@@ -37,6 +38,7 @@ class Place(NamedTuple):
     block_tokens: int
     model_tokens: int
     costs: Floats
+    reserve: tuple[int, ...] = ()  # blocks set aside for each tier
 
 
 class Account(NamedTuple):
@@ -53,6 +55,7 @@ class Account(NamedTuple):
     prefilled_tokens: int = 0
     step_s: float = 0.0
     evicted: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()  # beside ``running``, held; left out: what the computed tokens need
 
 
 class Board:
@@ -67,6 +70,7 @@ class Board:
         self.number: Ints = np.full(64, -1, np.int64)
         self.row_of: dict[int, int] = {}
         self.free = list(range(63, -1, -1))
+        self.uncounted: set[int] = set()  # engines whose numbers by tier are not those of their lists
         self.unseen: list[deque[tuple[int, int]]] = []  # an engine's sendings not yet in its reports
         self.sent: list[int] = []
         self.model_tokens: list[int] = []
@@ -116,6 +120,8 @@ class Board:
         for name in ("sequences_max", "budget_max", "blocks_total", "block_tokens"):
             getattr(fleet, name)[engine] = getattr(place, name)
         fleet.blocks_free[engine] = place.blocks_total
+        if place.reserve:
+            fleet.reserve[engine] = place.reserve
         self.view.costs[engine] = place.costs
         self.model_tokens[engine] = place.model_tokens
 
@@ -125,6 +131,12 @@ class Board:
         return min(
             self.model_tokens[engine], int(fleet.blocks_total[engine]) * int(fleet.block_tokens[engine])
         )
+
+    def count_tiers(self) -> None:
+        """Bring the numbers by tier up to what the lists say; for policies that read "usage"."""
+        for engine in self.uncounted:
+            tally_use(self.view, engine, self.view.engines)
+        self.uncounted.clear()
 
     def enqueue(self, row: int, engine: int, now_s: float) -> int:
         """Send a request to an engine's queue: counted there until its reports count it; returns the sequence."""
@@ -139,6 +151,7 @@ class Board:
 
     def _join_queue(self, row: int, engine: int) -> None:
         view, table, fleet = self.view, self.view.requests, self.view.engines
+        self.uncounted.add(engine)
         table.state[row] = WAITING
         view.waiting[engine, fleet.waiting[engine]] = row
         fleet.waiting[engine] += 1
@@ -152,6 +165,7 @@ class Board:
         engine = int(table.engine[row])
         if engine < 0:
             return
+        self.uncounted.add(engine)
         lists, counts = (view.waiting, fleet.waiting), (view.running, fleet.running)
         for rows, count in (lists, counts):
             held = rows[engine, : count[engine]]
@@ -173,6 +187,7 @@ class Board:
         Returns the rows that entered the batch since the last account.
         """
         view, table, fleet = self.view, self.view.requests, self.view.engines
+        self.uncounted.add(engine)
         listed = {*account.waiting, *account.running}
         unseen = self.unseen[engine] = deque(
             pair
@@ -205,14 +220,15 @@ class Board:
         view, table, fleet = self.view, self.view.requests, self.view.engines
         taken, batch = [], []
         computed = account.computed_tokens or (0,) * len(account.running)
-        for number, tokens in zip(account.running, computed, strict=False):
+        blocks = account.blocks or (-1,) * len(account.running)
+        for number, tokens, held in zip(account.running, computed, blocks, strict=False):
             row = self.row_of.get(number, -1)
             if row < 0 or table.engine[row] != engine:
                 continue
             if table.state[row] != RUNNING:
                 taken.append(row)
             table.state[row], table.computed_tokens[row] = RUNNING, tokens
-            table.blocks[row] = blocks_for(view, engine, tokens)
+            table.blocks[row] = held if held >= 0 else blocks_for(view, engine, tokens)
             batch.append(row)
         view.running[engine, : len(batch)] = batch
         fleet.running[engine] = len(batch)

@@ -159,7 +159,7 @@ def _sound(policy: Policy, view: View, label: str, report: Report) -> None:
     used, again = copied(view), copied(view)
     answers = ask(policy, used)
     for (hook, subject), answer in answers.items():
-        why = wrong(hook, answer, view)
+        why = wrong(hook, answer, view, isinstance(policy, ClusterPolicy))
         if why:
             report(
                 hook, "raises" if isinstance(answer, Fault) else "kind", f"{hook}{subject} {why} [{label}]"

@@ -4,16 +4,16 @@ The functions that judge are those of ``schedulers.dispatcher``, which the simul
 are a ``Board``. Requests are called by their number, engines by their row.
 """
 
-from math import inf, isnan
+from math import inf
 
 import numpy as np
 
 from schedulers.board import Account, Arrival, Board, Place
+from schedulers.counsel import Counsel
 from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
 from schedulers.dispatcher import fewest_requests, lawful
-from schedulers.errors import PolicyError
 from schedulers.migration import movable
-from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy, Hook, Part
+from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
 from schedulers.rearrange import wanted_moves
 from schedulers.view import (
     ARRIVAL,
@@ -25,21 +25,20 @@ from schedulers.view import (
     STEP,
     TOKEN,
     Tiers,
-    View,
 )
 from schedulers.view import TAKE as TAKEN
 
 
-class Desk:
+class Desk(Counsel):
     """Owns the central queue and the board; every decision is returned and nothing is done."""
 
     def __init__(
         self, policy: ClusterPolicy, params: tuple[float, ...], tiers: Tiers, bounds: Bounds, *,
         tenants: int = 64, strict: bool = False,
     ) -> None:  # fmt: skip
-        self.policy, self.bounds, self.strict = policy, bounds, strict
-        self.more: tuple[Part, ...] = ()  # answer what the first leaves open; without memory of their own
-        self.board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
+        board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
+        super().__init__(policy, board, strict)
+        self.bounds = bounds
         self.held: list[int] = []
         self.attempts: dict[int, int] = {}
         self.moves: dict[int, int] = {}  # attempts that were moves: no engine failed before them
@@ -48,21 +47,6 @@ class Desk:
         self.failures: dict[int, int] = {}
         self.rested_at_s: dict[int, float] = {}
         self.asked_s = -inf
-        self.faults: list[str] = []
-
-    def switch(self, policy: ClusterPolicy, params: tuple[float, ...]) -> None:
-        """Go on with another policy: it starts with an empty memory and sees what is there."""
-        board, old = self.board, self.board.view
-        self.policy = policy
-        fresh = Board(old.tiers, old.tenants.weight, policy.memo, np.array(params or (0.0,)), 64).view
-        rows, engines = len(board.number), len(old.engines.alive)
-        board.memo = policy.memo
-        board.view = old._replace(
-            requests=old.requests._replace(memo=np.zeros((rows, max(1, policy.memo.requests)))),
-            engines=old.engines._replace(memo=np.zeros((engines, max(1, policy.memo.engines)))),
-            tenants=old.tenants._replace(memo=fresh.tenants.memo),
-            params=fresh.params,
-        )
 
     def join(self, place: Place, now_s: float, engine: int = -1) -> int:
         """An engine is there, new or (with its row) back again; returns its row."""
@@ -134,6 +118,8 @@ class Desk:
         if row < 0:
             return [Decision(REFUSED, arrival.number, reason="queue_full")]
         self.attempts[arrival.number] = arrival.attempts
+        for memory in self.memories:
+            memory.forget(row)
         self._note(row, ARRIVAL, now_s)
         decisions = self._offer(row, now_s)
         if not decisions:
@@ -346,55 +332,3 @@ class Desk:
         self.moves.pop(number, None)
         self._settled(number)
         self.board.close(row)
-
-    def _ask(self, name: str, row: int, now_s: float, default: float) -> float:
-        """Ask one hook; a policy that raises or returns NaN is overruled, or with ``strict`` an error."""
-        hook, view = self._hook(name)
-        if hook is None:
-            return default
-        try:
-            answer = float(hook(view, row, now_s))
-        except Exception as error:
-            self._fault(f"raised {type(error).__name__} in {name}: {error}")
-            return default
-        if isnan(answer):
-            self._fault(f"returned NaN from {name}")
-            return default
-        return answer
-
-    def _hook(self, name: str) -> tuple[Hook | None, View]:
-        """The first policy's answer to a question, with the view that has its parameters."""
-        for place, part in enumerate(self.parts):
-            hook: Hook | None = getattr(part.policy, name)
-            if hook is not None:
-                view = self.board.view
-                return hook, view._replace(params=np.array(part.params or (0.0,))) if place else view
-        return None, self.board.view
-
-    def with_more(self, more: tuple[Part, ...]) -> "Desk":
-        """Let further policies answer what the first leaves open; raises PolicyError for one with a memory."""
-        for part in more:
-            if any(part.policy.memo) or part.policy.watches:
-                raise PolicyError(
-                    f"a dispatcher keeps no memory for {part.policy.name}, only for the first policy"
-                )
-        self.more = more
-        return self
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All policies, the first one first."""
-        return (Part(self.policy, ()), *self.more)
-
-    def _fault(self, what: str) -> None:
-        if self.strict:
-            raise PolicyError(f"cluster policy {self.policy.name} {what}")
-        self.faults = [*self.faults[-99:], what]
-
-    def _note(self, row: int, event: int, now_s: float) -> None:
-        """Tell a policy that watches this event."""
-        if self.policy.observe is not None and event in self.policy.watches:
-            try:
-                self.policy.observe(self.board.view, row, event, now_s)
-            except Exception as error:
-                self._fault(f"raised {type(error).__name__} in observe: {error}")

@@ -170,7 +170,8 @@ def _number(text: str, param: Param, option: str) -> float:
         value = SWITCH[text] if switch and text in SWITCH else float(text)
     except ValueError:
         raise InputError(f"{text!r} is not a number", where=option, fix=fix) from None
-    if not param.low <= value <= param.high or (switch and value not in (0.0, 1.0)):
+    whole = switch or param.unit == "choice"
+    if not param.low <= value <= param.high or (whole and value != round(value)):
         raise InputError(f"{text} is out of range", where=option, fix=fix)
     return value
 

@@ -16,6 +16,9 @@ EventHook = Callable[[View, int, int, float], None]
 TAKE, WAIT, REFUSE = 1.0, 0.0, -1.0
 """Answers of ``admit``: join the batch now, stay in the queue, be rejected."""
 
+USUAL, GIVE_WAY = 2.0, 3.0
+"""Two more of an engine policy: as the engine does without ``admit``; stay, and let none but higher tiers pass."""
+
 HOLD = -1.0
 """Answer of ``dispatch``: keep the request in the central queue."""
 
@@ -44,7 +47,9 @@ class EnginePolicy(NamedTuple):
 
     name: str
     order: Hook | None = None  # key of a waiting request; default arrival
-    admit: Hook | None = None  # TAKE, WAIT or REFUSE; default: it fits above the watermark
+    admit: Hook | None = (
+        None  # TAKE, WAIT, REFUSE, USUAL or GIVE_WAY; default (and USUAL): it fits above the watermark
+    )
     serve: Hook | None = None  # key of a running request, +inf holds it back this step; default arrival
     budget: Hook | None = (
         None  # (view, engine, now_s): tokens this step may carry; default the engine's limit

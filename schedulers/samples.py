@@ -6,6 +6,7 @@ import numpy as np
 
 from schedulers.cost import blocks_for
 from schedulers.policy import ClusterPolicy, EnginePolicy
+from schedulers.usage import tally_use
 from schedulers.view import DONE, RUNNING, UNSEEN, WAITING, Engines, Tiers, View, allocate
 
 NOW_S = 100.0
@@ -230,6 +231,10 @@ def _sums(view: View, luck: np.random.Generator) -> None:
         fleet.queued_blocks[engine] = sum(
             blocks_for(view, engine, int(table.prefill_tokens[r]) + 1) for r in queue
         )
+        fleet.reserve[engine] = (
+            fleet.blocks_total[engine] // 4 // 2 ** np.arange(len(view.tiers.weight)).clip(max=40)
+        )
+        tally_use(view, engine, fleet)
     _count_tenants(view)
 
 

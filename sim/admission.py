@@ -3,7 +3,7 @@
 from math import inf, isnan
 
 from loadgen.result import REJECTED
-from schedulers.policy import REFUSE, TAKE
+from schedulers.policy import GIVE_WAY, REFUSE, TAKE, USUAL
 from schedulers.view import REJECT, RUNNING
 from schedulers.view import TAKE as TAKEN
 from sim.memory import charge, end, evict, fail, grow, leave_queue, note, read_evict, wake_s
@@ -55,6 +55,8 @@ def answer(rig: Rig, engine: int, request: int, chunk: int, now_s: float) -> flo
     rig.hooks.admit(rig.known, plant.ids, 1, now_s, plant.keys)
     if isnan(plant.keys[0]):
         fail(rig, NOT_A_NUMBER, ADMIT, request, engine)
+    if plant.keys[0] == USUAL:
+        return default_admit(rig, engine, request, chunk)
     return float(plant.keys[0])
 
 
@@ -134,11 +136,14 @@ def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
     if rules.dynamic == 1 or (rules.wake == 1 and now_s >= rig.plant.wake_s[engine]):
         rekey_queue(rig, engine, now_s)
         rig.plant.wake_s[engine] = wake_s(rig, engine, now_s)
-    place = 0
+    place, passing = 0, view.tiers.weight.shape[0]  # tiers below this number may still be taken
     while place < fleet.waiting[engine] and budget > 0 and rig.plant.error[0] == FINE:
         if closed(rig, engine):
             break
         request = view.waiting[engine, place]
+        if table.tier[request] >= passing:
+            place += 1
+            continue
         if rig.plant.order_key[request] == inf:
             break  # held, and so is whoever comes behind
         whole = table.prefill_tokens[request] - cached(rig, engine, request)
@@ -162,7 +167,9 @@ def scan_queue(rig: Rig, engine: int, budget: int, now_s: float) -> int:
                 view.waiting[engine], fleet.waiting[engine], request
             )  # the displaced one rejoined too
             continue
-        if rules.skip == 0:
+        if say == GIVE_WAY:
+            passing = table.tier[request]
+        elif rules.skip == 0:
             break
         place += 1
     return int(budget)

@@ -3,32 +3,9 @@
 from math import inf
 
 from schedulers.cost import blocks_for, owed_tokens
-from schedulers.view import Engines
+from schedulers.usage import tally_use
 from sim.fabric import AHEAD, NEXT_ARRIVAL, SENT, SHOWN, SNAPSHOTS
 from sim.rig import Rig
-
-
-def tally_use(rig: Rig, engine: int, table: Engines) -> None:
-    """Count one engine's memory and requests by tier, and what its queue's head asks for, into a table."""
-    view = rig.known
-    for tier in range(table.tier_blocks.shape[1]):
-        table.tier_running[engine, tier], table.tier_waiting[engine, tier] = 0, 0
-        table.tier_blocks[engine, tier], table.tier_queued[engine, tier] = 0, 0
-    for place in range(view.engines.running[engine]):
-        request = view.running[engine, place]
-        tier = view.requests.tier[request]
-        table.tier_running[engine, tier] += 1
-        table.tier_blocks[engine, tier] += view.requests.blocks[request]
-    for place in range(view.engines.waiting[engine]):
-        request = view.waiting[engine, place]
-        tier = view.requests.tier[request]
-        blocks = blocks_for(view, engine, view.requests.prefill_tokens[request] + 1)
-        table.tier_waiting[engine, tier] += 1
-        table.tier_queued[engine, tier] += blocks
-        if place == 0:
-            table.head_blocks[engine] = blocks
-    if view.engines.waiting[engine] == 0:
-        table.head_blocks[engine] = 0
 
 
 def look(rig: Rig, now_s: float) -> None:
@@ -37,7 +14,7 @@ def look(rig: Rig, now_s: float) -> None:
         show(rig, now_s)
     elif rig.terms.usage == 1:
         for engine in range(rig.known.engines.alive.shape[0]):
-            tally_use(rig, engine, rig.known.engines)
+            tally_use(rig.known, engine, rig.known.engines)
 
 
 def snapshot(rig: Rig, now_s: float) -> None:
@@ -57,7 +34,7 @@ def snapshot(rig: Rig, now_s: float) -> None:
         )
         fabric.snapshot_step_s[place, engine] = fleet.step_s[engine]
         if rig.terms.usage == 1:
-            tally_use(rig, engine, fleet)
+            tally_use(rig.known, engine, fleet)
             fabric.snapshot_head[place, engine] = fleet.head_blocks[engine]
             for tier in range(fleet.tier_blocks.shape[1]):
                 fabric.snapshot_use[place, 0, engine, tier] = fleet.tier_running[engine, tier]

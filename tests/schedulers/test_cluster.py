@@ -12,6 +12,7 @@ from schedulers.cluster.session import PRIME, home, scattered
 from schedulers.cost import BASE, DECODE, KV, PREFILL
 from schedulers.load import cluster_names, find
 from schedulers.policy import HOLD, REFUSE, TAKE
+from schedulers.usage import tier_freeness
 from schedulers.view import WAITING, Tiers, View, allocate
 
 RANDOM_CHOICE = ("p2c", "random-engine")
@@ -90,22 +91,50 @@ def test_llumnix_divides_virtually_free_blocks_by_running_requests_only():
 
 
 def test_llumnix_as_published_sees_the_head_of_the_queue_only():
-    """Two wait, 51 tokens each: 6 blocks each; the head is the older, whose 121 tokens are 13 blocks."""
+    """Two wait, one asks for 6 blocks and one for 13; reports say what the first in the queue asks for."""
     view = fleet("llumnix:demand=0", [1, 1], [2, 0], used=[50, 60], queued=[19, 0])
-    view.waiting[0, :2] = (3, 2)
-    view.requests.arrival_s[:] = (5.0, 0.0, 1.0, 2.0)
-    view.requests.prefill_tokens[2] = 120
+    view.engines.head_blocks[0] = 13
     assert freeness(view, 0) == 100 - 50 - 13
     assert choice("llumnix:demand=0", view) == 1
-    view.requests.arrival_s[3] = 0.5
+    view.engines.head_blocks[0] = 6
     assert freeness(view, 0) == 100 - 50 - 6
-    view.requests.arrival_s[2:], view.requests.luck[2:] = 0.5, (0.1, 0.2)
-    assert freeness(view, 0) == 100 - 50 - 13
+    assert choice("llumnix:demand=0", view) == 0
     half = fleet("llumnix:demand=0.5", [1, 1], [2, 0], used=[50, 60], queued=[19, 0])
-    half.waiting[0, :2], half.requests.arrival_s[:] = (3, 2), (5.0, 0.0, 1.0, 2.0)
-    half.requests.prefill_tokens[2] = 120
+    half.engines.head_blocks[0] = 13
     assert freeness(half, 0) == 100 - 50 - (13 + 0.5 * 6)
     assert freeness(fleet("llumnix", [1], [2], used=[50], queued=[19]), 0) == 100 - 50 - 19
+
+
+def by_tier(spec: str, used, running) -> View:
+    """Two engines of 100 blocks that hold so much for each of two tiers; 20 and 5 blocks are set aside."""
+    view = fleet(spec, np.sum(running, 1), [0, 0], used=np.sum(used, 1))
+    view.engines.tier_blocks[:], view.engines.tier_running[:] = used, running
+    view.engines.reserve[:] = (20, 5)
+    return view
+
+
+def test_llumnix_charges_the_reserve_of_tiers_that_are_present():
+    """(100 - 40 - 25)/4 against (100 - 60 - 5)/2: only lower tiers are on engine 1; without headroom 15 to 20."""
+    view = by_tier("llumnix:headroom=1", [[10, 30], [0, 60]], [[1, 3], [0, 2]])
+    assert [freeness(view, engine) for engine in (0, 1)] == [8.75, 17.5]
+    view.engines.tier_waiting[1, 0] = 1  # one of tier 0 waits there: present, too
+    assert freeness(view, 1) == 7.5
+    view.params[1] = 0.0
+    assert [freeness(view, engine) for engine in (0, 1)] == [15.0, 20.0]
+
+
+def test_lower_tiers_memory_is_free_to_a_higher_tier_and_reserves_are_taken_from_a_lower_one():
+    """Tier 0: (100 - 10)/1 and (100 - 30)/1. Tier 1: (100 - 90 - (20 - 10))/4 and (100 - 60 - 0)/3."""
+    view = by_tier("tier-freeness", [[10, 80], [30, 30]], [[1, 3], [1, 2]])
+    assert [tier_freeness(view, engine, 0) for engine in (0, 1)] == [90.0, 70.0]
+    assert [tier_freeness(view, engine, 1) for engine in (0, 1)] == [0.0, pytest.approx(40 / 3)]
+    assert choice("tier-freeness", view) == 0
+    view.requests.tier[0] = 1
+    assert choice("tier-freeness", view) == 1
+    view.engines.queued_blocks[0] = view.engines.tier_queued[0, 1] = 7  # tier 1's queue is nothing to tier 0
+    assert [tier_freeness(view, 0, tier) for tier in (0, 1)] == [90.0, -7 / 4]
+    view.engines.blocks_free[0] -= 6  # kept for a request that moves here: it binds all
+    assert tier_freeness(view, 0, 0) == 84.0
 
 
 def test_lmetric_without_cache_hits_is_least_requests():

@@ -276,8 +276,8 @@ def test_another_policy_takes_over_in_mid_flight():
     made = desk(find("round-robin").policy)
     for number in range(5):
         made.arrive(arrival(number), 0.0)
-    made.switch(find("llumnix").policy, (0.5,))
-    assert made.board.view.params.tolist() == [0.5]
+    made.switch(find("llumnix").policy, (0.5, 0.0))
+    assert made.board.view.params.tolist() == [0.5, 0.0]
     for number in range(5, 9):
         made.arrive(arrival(number), 0.0)
     assert sorted(made.board.view.engines.waiting.tolist()) == [4, 5]
@@ -298,5 +298,12 @@ def test_a_second_policy_answers_what_the_first_leaves_open():
     assert made.tick(2.0) == []
     made.stayed(1)
     assert kinds(made.tick(3.0)) == [(MOVE, 1, 1 - here)]
-    with pytest.raises(PolicyError, match="memory"):
-        made.with_more((Part(find("round-robin").policy, ()),))
+
+
+def test_a_second_policy_has_a_memory_of_its_own():
+    """Round robin as the second answers what a mover leaves open, and keeps the turns for itself."""
+    made = desk(find("rebalance").policy).with_more((Part(find("round-robin").policy, ()),))
+    sent = [made.arrive(arrival(number), 0.0)[0].engine for number in range(6)]
+    assert sent == [0, 1, 0, 1, 0, 1]
+    assert made.memories[0].engines[:2, 0].tolist() == [5.0, 6.0]
+    assert not made.board.view.engines.memo.any()

@@ -16,7 +16,8 @@ from sim.kernel import advance
 from sim.rig import ACTIVE
 from sim.run import build, simulate
 
-PLACE = setup(blocks=120, sequences=6, engines=3)
+RESERVE = [20, 4]
+PLACE = setup(blocks=120, sequences=6, engines=3)._replace(reserve=np.array(RESERVE))
 
 
 def window(seed, rate_per_s, n=120):
@@ -35,6 +36,7 @@ def account(rig, engine, sequence):
         waiting=tuple(view.waiting[engine, : fleet.waiting[engine]].tolist()),
         running=tuple(running),
         computed_tokens=tuple(int(view.requests.computed_tokens[one]) for one in running),
+        blocks=tuple(int(view.requests.blocks[one]) for one in running),
         **{
             name: getattr(fleet, name)[engine].item()
             for name in (
@@ -51,7 +53,7 @@ def desk_for(scheduler, place):
         desk.join(
             Place(
                 place.sequences_max, place.budget_max, place.blocks, place.block_tokens,
-                place.model_tokens, place.costs,
+                place.model_tokens, place.costs, tuple(RESERVE),
             ),
             0.0,
         )  # fmt: skip
@@ -120,7 +122,7 @@ def simulated(demand, scheduler, place):
 SENDERS = [name for name in cluster_names() if find(name).policy.dispatch]
 
 
-@pytest.mark.parametrize("name", [*SENDERS, "llumnix:demand=0", "lmetric:pending=1"])
+@pytest.mark.parametrize("name", [*SENDERS, "llumnix:demand=0", "llumnix:headroom=1", "lmetric:pending=1"])
 @pytest.mark.parametrize(("seed", "rate_per_s"), [pytest.param(0, 30.0, marks=pytest.mark.slow), (1, 150.0)])
 def test_decisions_are_the_simulators(name, seed, rate_per_s):
     """Same arrivals, same log: engine, refusals and their reasons, from the first request to the last."""
