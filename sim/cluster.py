@@ -17,13 +17,17 @@ from sim.fabric import (
     NEXT_ARRIVAL,
     NEXT_FAULT,
     NONE,
+    NOW,
     OFF,
+    OVER,
+    PAUSE,
     REFUSALS,
     SCALE_TICKS,
     SERVING,
 )
 from sim.kernel import advance, advance_all, offer, offer_held, start
 from sim.life import change_lives, close_bill, scale, stop_empty
+from sim.log import crowded
 from sim.memory import end, fail
 from sim.moves import begin, proceed, settle, share_link, touching
 from sim.queue import before
@@ -35,19 +39,28 @@ REFUSALS_MAX = 10_000
 
 
 def run_cluster(rig: Rig) -> None:
-    """Play the whole window on a cluster; faults are left in ``plant.error``."""
-    now_s = 0.0
+    """Play a window on a cluster, to its end or to a pause; faults are left in ``plant.error``.
+
+    A pause lies between two moments and touches nothing, so a run with pauses is the run without them.
+    """
+    at = rig.fabric.moment_s
+    now_s = at[NOW]
     while rig.plant.error[0] == FINE:
         moment_s = next_moment_s(rig, now_s)
+        if moment_s > at[PAUSE] or crowded(rig):
+            rig.fabric.counter[OVER] = int(moment_s == inf)
+            return
         if moment_s == inf:
             break
         now_s = max(now_s, moment_s)
+        at[NOW] = now_s
         advance_engines(rig, now_s)
         happen(rig, now_s)
         watch_for_stall(rig)
     if rig.plant.error[0] == FINE:
         advance_engines(rig, inf)
         close_bills(rig)
+    rig.fabric.counter[OVER] = 2
 
 
 def advance_engines(rig: Rig, until_s: float) -> None:

@@ -24,8 +24,23 @@ DIE, RETURN, DRAIN = 0, 1, 2
 LIVE, RECOMPUTE = 0, 1
 """How a running request moves: its KV is copied, or is computed again."""
 
-NEXT_ARRIVAL, NEXT_FAULT, AHEAD, SNAPSHOTS, SHOWN, SENT, MIGRATE_TICKS, SCALE_TICKS, REFUSALS = range(9)
-"""Places in ``Fabric.counter``."""
+(
+    NEXT_ARRIVAL,
+    NEXT_FAULT,
+    AHEAD,
+    SNAPSHOTS,
+    SHOWN,
+    SENT,
+    MIGRATE_TICKS,
+    SCALE_TICKS,
+    REFUSALS,
+    LOGGED,
+    OVER,
+) = range(11)
+"""Places in ``Fabric.counter``; OVER: 1 when nothing but running out is left, 2 after that."""
+
+NOW, PAUSE = 0, 1
+"""Places in ``Fabric.moment_s``: where the loop is, and the moment up to which it plays."""
 
 STARTED, COMMITTED, ABORTED, BOOTS, DRAINS, DEATHS = range(6)
 """Places in ``Fabric.events``."""
@@ -131,6 +146,8 @@ class Fabric(NamedTuple):
     sent_s: Floats
     counter: Ints
     events: Ints
+    moment_s: Floats  # (2,) NOW, PAUSE
+    log: Floats  # (rows, 5) see sim.log; one row where nobody asked for one
 
 
 class Terms(NamedTuple):
@@ -187,7 +204,8 @@ def weave(requests: int, engines: int, tiers: int, wiring: Wiring) -> Fabric:
         snapshot=np.zeros((ring, engines, len(REPORT)), np.int64),
         snapshot_step_s=np.zeros((ring, engines)), snapshot_head=np.zeros((ring, engines), np.int64),
         snapshot_use=np.zeros((ring, 4, engines, tiers), np.int64),
-        sent=ints(sent), sent_to=ints(sent), sent_s=floats(sent, -inf), counter=ints(9), events=ints(6),
+        sent=ints(sent), sent_to=ints(sent), sent_s=floats(sent, -inf), counter=ints(11), events=ints(6),
+        moment_s=np.array([0.0, inf]), log=np.zeros((1, 5)),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from schedulers.policy import TAKE as ACCEPT
 from schedulers.view import ARRIVAL, REJECT
 from sim.audit import audit
 from sim.engine import arrive, form, land
+from sim.log import DISPATCHED, record
 from sim.memory import end, fail, note_all, stalled, wake_s
 from sim.prefix import recall, remember
 from sim.queue import remove_at, sort
@@ -112,6 +113,7 @@ def offer(rig: Rig, request: int, now_s: float) -> bool:
     if knows:
         remember(rig, engine, request)
     arrive(rig, engine, request, now_s)
+    record(rig, DISPATCHED, now_s, engine, -1, request)
     send(rig, request, engine, now_s)
     return True
 

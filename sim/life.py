@@ -19,6 +19,16 @@ from sim.fabric import (
     RETURN,
     SERVING,
 )
+from sim.log import (
+    DIED,
+    DRAINS_OFF,
+    MISSED,
+    ORDERED,
+    SERVES,
+    SERVES_ON,
+    SWITCHED_OFF,
+    record,
+)
 from sim.memory import evict, leave_queue
 from sim.moves import abort, touching
 from sim.rig import ACTIVE, THROWN, Rig
@@ -31,6 +41,7 @@ def order_engine(rig: Rig, engine: int, now_s: float) -> None:
     fabric.due_s[engine] = now_s + rig.terms.boot_s
     rig.board.engines.alive[engine] = 2
     fabric.events[BOOTS] += 1
+    record(rig, ORDERED, now_s, engine, -1, -1)
 
 
 def serve_again(rig: Rig, engine: int, now_s: float) -> None:
@@ -43,20 +54,23 @@ def serve_again(rig: Rig, engine: int, now_s: float) -> None:
         table.alive[engine], table.draining[engine] = 1, 0
     plant.clock_s[engine] = max(plant.clock_s[engine], now_s)
     plant.flight[engine, ACTIVE] = 0.0
+    record(rig, SERVES, now_s, engine, -1, -1)
 
 
-def drain(rig: Rig, engine: int) -> None:
+def drain(rig: Rig, engine: int, now_s: float) -> None:
     """Send no more to an engine; it stops when it is empty."""
     fabric = rig.fabric
     if fabric.life[engine] != SERVING:
         return
     fabric.life[engine] = DRAINING
     fabric.events[DRAINS] += 1
+    record(rig, DRAINS_OFF, now_s, engine, -1, -1)
     rig.known.engines.draining[engine], rig.board.engines.draining[engine] = 1, 1
 
 
-def undrain(rig: Rig, engine: int) -> None:
+def undrain(rig: Rig, engine: int, now_s: float) -> None:
     """Let a draining engine serve on."""
+    record(rig, SERVES_ON, now_s, engine, -1, -1)
     rig.fabric.life[engine] = SERVING
     rig.known.engines.draining[engine], rig.board.engines.draining[engine] = 0, 0
 
@@ -68,6 +82,7 @@ def stop_empty(rig: Rig, now_s: float) -> None:
         idle = fleet.running[engine] + fleet.waiting[engine] == 0 and not touching(rig, engine)
         if fabric.life[engine] == DRAINING and idle and rig.plant.flight[engine, ACTIVE] == 0.0:
             fabric.life[engine] = OFF
+            record(rig, SWITCHED_OFF, now_s, engine, -1, -1)
             close_bill(rig, engine, now_s)
             for table in (fleet, rig.board.engines):
                 table.alive[engine], table.draining[engine] = 0, 0
@@ -86,6 +101,7 @@ def die(rig: Rig, engine: int, now_s: float) -> None:
     fabric, view, plant = rig.fabric, rig.known, rig.plant
     if fabric.life[engine] == DEAD:
         return
+    record(rig, DIED, now_s, engine, -1, -1)
     if (
         fabric.life[engine] != SERVING and fabric.life[engine] != DRAINING
     ):  # off, or booting: it holds nothing
@@ -113,10 +129,11 @@ def die(rig: Rig, engine: int, now_s: float) -> None:
     fabric.due_s[engine] = now_s + rig.terms.detect_s
 
 
-def notice_death(rig: Rig, engine: int) -> None:
+def notice_death(rig: Rig, engine: int, now_s: float) -> None:
     """The dispatcher learns that an engine is dead: what was sent there goes back to the centre."""
     fabric, view, plant = rig.fabric, rig.known, rig.plant
     fabric.due_s[engine] = inf
+    record(rig, MISSED, now_s, engine, -1, -1)
     while view.engines.waiting[engine] > 0:
         request = leave_queue(rig, engine, view.engines.waiting[engine] - 1)
         view.engines.pending_tokens[engine] -= view.requests.prefill_tokens[request]
@@ -142,7 +159,7 @@ def change_lives(rig: Rig, now_s: float) -> bool:
         if fabric.fault_kind[place] == DIE:
             die(rig, engine, now_s)
         elif fabric.fault_kind[place] == DRAIN:
-            drain(rig, engine)
+            drain(rig, engine, now_s)
         elif fabric.fault_kind[place] == RETURN and fabric.life[engine] == DEAD:
             serve_again(rig, engine, now_s)
     for engine in range(fabric.life.shape[0]):
@@ -151,7 +168,7 @@ def change_lives(rig: Rig, now_s: float) -> bool:
             if fabric.life[engine] == BOOTING:
                 serve_again(rig, engine, now_s)
             elif fabric.life[engine] == DEAD:
-                notice_death(rig, engine)
+                notice_death(rig, engine, now_s)
     return changed
 
 
@@ -169,7 +186,7 @@ def scale(rig: Rig, change: int, now_s: float) -> None:
     for _ in range(max(0, change)):
         chosen = first_in(rig, DRAINING)
         if chosen >= 0:
-            undrain(rig, chosen)
+            undrain(rig, chosen, now_s)
             continue
         chosen = first_in(rig, OFF)
         if chosen >= 0:
@@ -183,4 +200,4 @@ def scale(rig: Rig, change: int, now_s: float) -> None:
                 if chosen < 0 or load <= fleet.running[chosen] + fleet.waiting[chosen]:
                     chosen = engine
         if serving > rig.terms.least:
-            drain(rig, chosen)
+            drain(rig, chosen, now_s)

@@ -22,6 +22,7 @@ from sim.fabric import (
     STOPPED,
     STOPPING,
 )
+from sim.log import BEGUN, HALTED, MOVED, TAKEN_BACK, record
 from sim.memory import evict, free_blocks, grow, join_queue, leave_queue
 from sim.prefix import publish
 from sim.queue import find, insert, remove_at
@@ -47,12 +48,14 @@ def begin(rig: Rig, source: int, target: int, request: int, now_s: float) -> boo
         return False
     if view.requests.state[request] == WAITING:
         fabric.events[STARTED] += 1
+        record(rig, BEGUN, now_s, source, target, request)
         post(rig, source, target, request, now_s)
         return True
     if not decoding(view, request) or not reserve(rig, target, request):
         return False
     settle(rig, now_s)
     fabric.events[STARTED] += 1
+    record(rig, BEGUN, now_s, source, target, request)
     fabric.seen[source] = view.requests.evictions[request]
     fabric.request[source], fabric.target[source], fabric.origin[target] = request, target, source
     fabric.stage[source], fabric.copied[source], fabric.began_s[source] = 1, 0, now_s
@@ -205,6 +208,7 @@ def stop(rig: Rig, source: int, now_s: float) -> None:
     fabric.phase[source] = STOPPED
     left = view.requests.computed_tokens[request] - fabric.copied[source]
     copy(rig, source, left, rig.terms.downtime_s, now_s)
+    record(rig, HALTED, now_s, source, fabric.target[source], request)
     fabric.downtime_s[request] -= now_s  # the commit, or the return, adds its own time
 
 
@@ -247,6 +251,7 @@ def commit(rig: Rig, source: int, now_s: float) -> None:
     start_again(rig, target, request, now_s)
     fabric.migrations[request] += 1
     fabric.events[COMMITTED] += 1
+    record(rig, MOVED, now_s, source, target, request)
     wake(rig, source, now_s)
     close(rig, source, now_s)
 
@@ -269,6 +274,7 @@ def abort(rig: Rig, source: int, now_s: float) -> None:
         fabric.slots[source] -= 1
         start_again(rig, source, request, now_s)
     fabric.events[ABORTED] += 1
+    record(rig, TAKEN_BACK, now_s, source, target, request)
     close(rig, source, now_s)
 
 
@@ -309,9 +315,11 @@ def deliver_post(rig: Rig, source: int, now_s: float) -> None:
         wake(rig, target, now_s)
         fabric.migrations[request] += 1
         fabric.events[COMMITTED] += 1
+        record(rig, MOVED, now_s, source, target, request)
     else:
         view.requests.state[request], view.requests.engine[request] = UNSEEN, -1
         rig.plant.held[rig.plant.held_count[0]] = request
         rig.plant.held_count[0] += 1
         fabric.events[ABORTED] += 1
+        record(rig, TAKEN_BACK, now_s, source, target, request)
     close(rig, source, now_s)

@@ -135,8 +135,9 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> Profile:
     """Find a profile by name or by the path of a .toml file; fall back to the roofline for MODEL/ACCELERATOR.
 
-    ``@roofline`` asks for the roofline even where coefficients were measured. Raises InputError with near
-    names if nothing fits, and for a file that lacks a key, has an unknown one, or a value that can't be.
+    A name that only one shipped profile goes on from, at a hyphen, means that one. ``@roofline`` asks for the
+    roofline even where coefficients were measured. Raises InputError with near names if nothing fits, and for a
+    file that lacks a key, has an unknown one, or a value that can't be.
     """
     if name.endswith(".toml"):
         return read(Path(name))
@@ -150,6 +151,9 @@ def load(name: str) -> Profile:
 
     if variant in ("", "roofline") and roofline.known(stem):
         return roofline.load(stem)
+    longer = [one for one in shipped if one.startswith(f"{stem}-") and "@" not in one and not variant]
+    if len(longer) == 1:  # llama-3.1-8b/a100 can only mean the a100-80g that was measured
+        return shipped[longer[0]]
     raise _unknown(name, roofline.examples())
 
 

@@ -17,6 +17,7 @@ from sim import rig as codes
 from sim.books import seal, tampered
 from sim.cluster import run_cluster
 from sim.fabric import SERVING, Terms, Wiring, terms_of, weave
+from sim.film import Film
 from sim.hooks import interpreted
 from sim.kernel import run as run_interpreted
 from sim.outcome import Outcome, facts, moves, totals
@@ -59,24 +60,31 @@ class Setup(NamedTuple):
 
 
 def simulate(
-    demand: Demand, scheduler: Scheduler, setup: Setup, mode: str = "jumped", audit: bool = False
+    demand: Demand,
+    scheduler: Scheduler,
+    setup: Setup,
+    mode: str = "jumped",
+    audit: bool = False,
+    film: Film | None = None,
 ) -> Outcome:
-    """Run one window; ``mode`` is one of MODES, ``audit`` checks E1 and E2 at every step.
+    """Run one window; ``mode`` is one of MODES, ``audit`` checks E1 and E2 at every step, ``film`` looks on.
 
     Raises PolicyError if a hook raises, returns NaN, names no engine, stalls or thrashes.
     """
     refuse_unknown(scheduler, setup)
     rig = build(demand, scheduler, setup, jump=mode in ("jumped", "interpreted-jumped"), audit=audit)
-    clustered = is_clustered(scheduler, setup)
+    clustered = film is not None or is_clustered(scheduler, setup)
     play: Callable[[Rig], None] = run_cluster if clustered else run_interpreted
     if not mode.startswith("interpreted"):
         from sim import compiled  # costs half a second to import
 
         rig = rig._replace(hooks=compiled.hooks_for(scheduler, rig))
         play = compiled.kernel(clustered)
+    if film is not None:
+        rig = rig._replace(fabric=film.load(rig.fabric))
     sealed = seal(rig)
     try:
-        play(rig)
+        play(rig) if film is None else film.shoot(play, rig)
     except Exception as error:
         raise PolicyError(
             f"scheduler {scheduler.name} raised {type(error).__name__}: {error}",

@@ -280,3 +280,10 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 def test_the_roofline_alone_may_be_unmeasured():
     assert isnan(load("qwen2.5-0.5b/a100-80g").error.mape_percent)
     assert set(FORMS) == {"five-term", "hinge"}
+
+
+def test_a_short_name_means_the_only_profile_that_it_begins():
+    assert load("llama-3.1-8b/a100") is load("llama-3.1-8b/a100-80g")
+    for vague in ("llama-3.1-8b/", "llama-3.1-8b/a10", "llama-3.1/a100", "llama-3.1-8b/a100@x"):
+        with pytest.raises(InputError, match="no profile is named"):
+            load(vague)
