@@ -198,6 +198,11 @@ def summarise(
     return row
 
 
+def met(slo: str, facts: Facts, tiers: Sequence[tuple[float, float, float, float]]) -> Flags:
+    """Return which requests finished and met every target of an SLO set, shape (n,); ``tiers`` as above."""
+    return np.asarray((facts.outcome == FINISHED) & _met(slo, facts, _latencies(facts), tiers), np.bool_)
+
+
 def expand(slo_sets: Sequence[str]) -> tuple[str, ...]:
     """Return the SLO sets with "S4" replaced by its three; raises InputError for one that facts can't
     answer.

@@ -1,12 +1,13 @@
 """Page: templates, stylesheet and chart script that the report and the web pages share, and how they show numbers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analysis.charts import COLOURS
+from analysis.charts import COLOURS, Figure, config
 from analysis.numerals import number, share, tau
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -40,3 +41,9 @@ def chart_script() -> str:
 
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return str(bundle).replace("</script", "<\\/script")
+
+
+def specs_json(figures: Iterable[Figure]) -> str:
+    """Return charts' specifications and what they share as JSON that may stand inside HTML."""
+    told = {"config": config(), "charts": {one.name: one.spec for one in figures}}
+    return json.dumps(told, separators=(",", ":")).replace("<", "\\u003c")

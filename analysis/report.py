@@ -1,6 +1,5 @@
 """Report: one HTML file about a sweep that opens from disk, without network; its charts and scripts are inside."""
 
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -14,14 +13,14 @@ import numpy as np
 from analysis.answers import Statistics
 from analysis.attribution import read_attributions
 from analysis.cards import cards
-from analysis.charts import COLOURS, Figure, config, series
+from analysis.charts import COLOURS, Figure, series
 from analysis.contents import Contents, contents, main_family
 from analysis.controls import BROKEN
 from analysis.figures import labelled
 from analysis.findings import Findings, best_changes, find, place_comparisons, top_set
 from analysis.headline import headline
 from analysis.metrics import natural
-from analysis.page import chart_script, environment
+from analysis.page import chart_script, environment, specs_json
 from analysis.ranks import LEVEL
 from analysis.scores import scores
 from analysis.words import (
@@ -85,7 +84,7 @@ def render(of: Findings, folder: Path, stats: Statistics | None = None) -> str:
     held = contents(of, stats, attributions)
     return environment().get_template("report.html.j2").render(
         held=held, attributions=attributions, methods=methods(of, stats, attributions), script=chart_script(),
-        specs=_specs(held), **_values(of, folder, stats),
+        specs=specs_json(_every(held)), **_values(of, folder, stats),
     )  # fmt: skip
 
 
@@ -120,12 +119,6 @@ def _values(of: Findings, folder: Path, stats: Statistics | None) -> dict[str, A
         "shape": _shape(of),
         "level": LEVEL,
     }
-
-
-def _specs(held: Contents) -> str:
-    """Return every chart's specification as JSON that may stand inside HTML."""
-    charts: dict[str, Any] = {one.name: one.spec for one in _every(held)}
-    return json.dumps({"config": config(), "charts": charts}, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _every(held: Contents) -> Sequence[Figure]:

@@ -174,7 +174,7 @@ def read_failures(folder: Path) -> tuple[FailedRun, ...]:
 def read_requests(folder: Path, run_ids: set[str] | None = None) -> Iterator[tuple[str, Facts]]:
     """Yield (run id, facts) a run, a shard at a time; only those of ``run_ids`` if given."""
     for path in shards_of(Path(folder), "requests"):
-        table = read_shard(path)
+        table = complete_shard(path, ("run_id", *Facts._fields))
         ids = np.asarray(table["run_id"].to_pylist(), dtype=object)
         cuts = np.flatnonzero(ids[1:] != ids[:-1]) + 1 if len(ids) else np.zeros(0, np.int64)
         for low, high in zip([0, *cuts], [*cuts, len(ids)], strict=True):
@@ -203,7 +203,7 @@ def verify(folder: Path) -> list[str]:
     problems += _failure_problems(folder)
     for path in shards:
         try:
-            table = _complete(path, ("run_id", *KEY_TYPES, *TOTAL_TYPES, *COUNTS))
+            table = complete_shard(path, ("run_id", *KEY_TYPES, *TOTAL_TYPES, *COUNTS))
         except InputError as error:
             problems.append(str(error))
             damaged.add(path.name)
@@ -320,7 +320,8 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _complete(path: Path, names: Sequence[str]) -> Any:
+def complete_shard(path: Path, names: Sequence[str]) -> Any:
+    """Return a shard as an Arrow table; raises InputError if it is damaged or lacks a column of ``names``."""
     table = read_shard(path)
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
@@ -365,7 +366,7 @@ def _request_problems(path: Path, arrivals: Mapping[str, int], keeps: bool) -> l
         fix = _REMEDY.replace("this shard", f"runs/{path.name}")
         return [f"{path}: the facts of {len(arrivals)} runs are missing; fix: {fix}"]
     try:
-        table = _complete(path, ("run_id", "request", *Facts._fields))
+        table = complete_shard(path, ("run_id", "request", *Facts._fields))
     except InputError as error:
         return [str(error)]
     told = Counter(table["run_id"].to_pylist())

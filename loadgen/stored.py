@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from loadgen.facts import Facts
-from loadgen.result import read_shard, shards_of
+from loadgen.result import complete_shard, read_shard, shards_of
 from loadgen.tables import facts_of
 from schedulers.errors import InputError
 
@@ -69,7 +69,7 @@ def stored_facts(folder: Path, shard: str, run_id: str) -> Facts | None:
     path = next((one for one in shards_of(Path(folder), "requests") if one.stem == shard), None)
     if path is None:
         return None
-    table = _only(read_shard(path), run_id)
+    table = _only(complete_shard(path, ("run_id", *Facts._fields)), run_id)
     return facts_of(table) if len(table) else None
 
 

@@ -79,6 +79,20 @@ class Trace(NamedTuple):
     hash_ids: SmallInts | None  # chained prefix ids, flat
 
 
+def parse_columns(text: str) -> dict[str, str]:
+    """Read ``ours=theirs,ours=theirs``; raises InputError where an equals sign or a name is missing."""
+    told: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        ours, sign, theirs = (piece.strip() for piece in part.partition("="))
+        if not (sign and ours and theirs):
+            fix = "--columns arrival_s=ts,prompt_tokens=in,output_tokens=out"
+            raise InputError(f"{part!r} is not ours=theirs", where="--columns", fix=fix)
+        if ours in told:
+            raise InputError(f"{ours} is given twice", where="--columns", fix="give each of our names once")
+        told[ours] = theirs
+    return told
+
+
 class _Identity(NamedTuple):
     layout: Layout
     label: str

@@ -35,6 +35,7 @@ PARTS = {
     "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
     "model": ("windtunnel.models:app", "Make small models for real engines."),
     "metrics": ("windtunnel.metrics:metrics", "List every metric that the services show."),
+    "analysis": ("windtunnel.analysis:analysis", "Serve runs, comparisons and portability as web pages."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""

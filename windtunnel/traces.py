@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from schedulers.errors import InputError
-
 if TYPE_CHECKING:
     from loadgen.catalogue import Entry
     from loadgen.describe import Description
@@ -102,7 +100,7 @@ def inspect(
 ) -> None:
     """Show the rate, burstiness, lengths and dropped rows of a traffic file, with a plot of its rate."""
     from loadgen.describe import describe
-    from loadgen.trace import read
+    from loadgen.trace import parse_columns, read
 
     # Looking at a file whose digest is not published harms nobody: its label is shown.
     trace = read(file, source=source, unpinned=True, columns=parse_columns(columns) or None)
@@ -113,20 +111,6 @@ def inspect(
         typer.echo(json.dumps({"trace": asdict(trace.info), "statistics": described.as_dict()}))
         return
     _show(trace, described)
-
-
-def parse_columns(text: str) -> dict[str, str]:
-    """Read ``ours=theirs,ours=theirs``; raises InputError where an equals sign or a name is missing."""
-    told: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        ours, sign, theirs = (piece.strip() for piece in part.partition("="))
-        if not (sign and ours and theirs):
-            fix = "--columns arrival_s=ts,prompt_tokens=in,output_tokens=out"
-            raise InputError(f"{part!r} is not ours=theirs", where="--columns", fix=fix)
-        if ours in told:
-            raise InputError(f"{ours} is given twice", where="--columns", fix="give each of our names once")
-        told[ours] = theirs
-    return told
 
 
 def bars(values: Any, rows: int = PLOT_ROWS) -> list[str]:

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from loadgen import catalogue
 from loadgen.catalogue import ENTRIES
+from loadgen.trace import parse_columns
 from schedulers.errors import InputError
 from tests.loadgen.trace_rows import BURST, BURST_ROWS, azure_2023, write
 from tests.loadgen.trace_server import serving
-from windtunnel.traces import app, bars, parse_columns
+from windtunnel.traces import app, bars
 
 RUNNER = CliRunner()
 CONTENT = "\r\n".join([BURST, *BURST_ROWS]).encode()

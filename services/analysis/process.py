@@ -1,0 +1,92 @@
+"""The process: opens its door, says when it is ready, and ends gracefully on SIGTERM."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import orjson
+import uvicorn
+
+from schedulers.errors import InputError
+from services.analysis.app import Door, application
+from services.analysis.config import AnalysisConfig
+from services.analysis.service import Analysis
+from services.dispatcher.logs import log
+
+CONNECTIONS = 256
+GRACE_S = 5
+"""How long open requests may take after SIGTERM."""
+
+
+class QuietServer(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def listening(address: str) -> socket.socket:
+    """Return a socket that listens at HOST:PORT; raises InputError."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((host.strip("[]"), int(port)))
+        door.listen(CONNECTIONS)
+    except (OSError, OverflowError) as error:
+        door.close()
+        why = f"can't listen at {address}: {error}"
+        raise InputError(why, where="--http", fix="name a free HOST:PORT; port 0 is any") from None
+    return door
+
+
+@contextlib.asynccontextmanager
+async def running(config: AnalysisConfig) -> AsyncIterator[str]:
+    """Serve in this loop; yield HOST:PORT. Raises InputError for an address that is taken."""
+    sock = listening(config.http)
+    analysis, door = Analysis(config), Door()
+    settings = uvicorn.Config(
+        application(analysis, door), ws="none", lifespan="off", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS, loop="none",
+        timeout_keep_alive=15, timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    server = QuietServer(settings)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        while not server.started:
+            if serving.done():
+                await serving
+            await asyncio.sleep(0.01)
+        yield f"{config.http.rpartition(':')[0]}:{sock.getsockname()[1]}"
+    finally:
+        door.open = False
+        server.should_exit = True
+        await serving
+        await analysis.close()
+        sock.close()
+
+
+async def serve(config: AnalysisConfig, ready: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT; ``ready`` is told HOST:PORT. Raises InputError for an address that is taken."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with running(config) as http:
+        log.info("ready", http=http, folders=len(config.results), prometheus=bool(config.prometheus))
+        ready(http)
+        await stop.wait()
+    log.info("stopped")
+
+
+def say_ready(http: str) -> None:
+    """Print one JSON line on stdout for whoever started this process."""
+    told = {"event": "ready", "http": http, "grpc": "", "pid": os.getpid()}
+    sys.stdout.write(orjson.dumps(told).decode() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,58 @@
+"""`windtunnel analysis`: the analysis service on this machine, in the foreground."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windtunnel.up import AsJson
+
+USUAL = Path("out")
+
+
+def analysis(
+    results: Annotated[
+        list[Path] | None,
+        typer.Option("--results", help="Folder of results, or one that holds such; several may be given."),
+    ] = None,
+    traffic: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--traffic", help="Folder whose traffic files may be characterised; several may be given."
+        ),
+    ] = None,
+    prometheus: Annotated[str, typer.Option(help="http://HOST:PORT of a Prometheus, for live runs.")] = "",
+    http: Annotated[str, typer.Option(help="HOST:PORT of the pages; port 0 is any.")] = "127.0.0.1:8300",
+    as_json: AsJson = False,
+) -> None:
+    """Serve runs, comparisons, portability, tiers and traffic as pages and as JSON until Ctrl-C.
+
+    Without --results the folder out/ is shown. Nothing is written, and pages ask no other machine for anything.
+
+    Example: windtunnel analysis --results out/demo --http 127.0.0.1:8300
+    """
+    import asyncio
+
+    from services.analysis.config import AnalysisConfig, checked
+    from services.dispatcher.logs import configure
+
+    config = checked(
+        AnalysisConfig(
+            results=tuple(results or [USUAL]), traffic=tuple(traffic or ()), prometheus=prometheus, http=http
+        )
+    )
+    configure("info" if as_json else "warning")
+
+    def tell(address: str) -> None:
+        if as_json:
+            typer.echo(json.dumps({"event": "ready", "http": address}))
+        else:
+            typer.echo(f"Analysis: http://{address}/   stop it with Ctrl-C")
+        sys.stdout.flush()
+
+    from services.analysis.process import serve
+
+    with asyncio.Runner() as runner:
+        runner.run(serve(config, tell))
