@@ -66,7 +66,10 @@ def request_errors(pair: dict[str, Any]) -> dict[str, Any] | None:
     sim, live = pair["sim"][1], pair["live"][1]
     if sim is None or live is None or len(sim.arrival_s) != len(live.arrival_s):
         return None
-    low, high = scored_rows(kind_of(pair["window_id"]), len(sim.arrival_s))
+    try:
+        low, high = scored_rows(kind_of(pair["window_id"]), len(sim.arrival_s))
+    except (KeyError, IndexError):
+        return None  # not a window of ours: nobody knows which of its requests count
     both = (sim.outcome == FINISHED) & (live.outcome == FINISHED)
     both[:low] = both[high:] = False
     told: dict[str, Any] = {name: pair[name] for name in CONDITION} | {"requests": int(both.sum())}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from analysis.charts import Figure, as_spec, colour, over, series, tips, unchecked
 from analysis.metrics import met, summarise
-from loadgen.result import EXPIRED, FAILED, FINISHED, GAP_BINS, REJECTED, Facts, Totals, scored_rows
+from loadgen.result import EXPIRED, FAILED, FINISHED, GAP_BINS, REJECTED, Facts, InputError, Totals, scored_rows
 
 Flags = npt.NDArray[np.bool_]
 
@@ -77,8 +77,15 @@ def _limit(tier: Mapping[str, Any], name: str) -> float:
 
 
 def scored_part(facts: Facts, window_id: str) -> Facts:
-    """Return the facts of the requests whose results count; the kind of a window is told by its id."""
-    low, high = scored_rows(window_id.rsplit("-", 2)[1], len(facts.arrival_s))
+    """Return the facts of the requests whose results count; the kind of a window is told by its id.
+
+    Raises InputError for an id that tells none.
+    """
+    try:
+        low, high = scored_rows(window_id.rsplit("-", 2)[1], len(facts.arrival_s))
+    except (KeyError, IndexError):
+        fix = "windows of `windtunnel windows freeze` have ids that do"
+        raise InputError("its id does not tell its kind", where=f"window {window_id}", fix=fix) from None
     return Facts._make(column[low:high] for column in facts)
 
 

@@ -133,26 +133,29 @@ def detail(shelf: Shelf, study: Study, run_id: str) -> RunDetail:
     """Return one run; raises KeyError if there is none, InputError for damaged shards."""
     row = shelf.row(study, run_id)
     warnings = _standing_words(str(row["standing"]))
+    tiers = targets_of(str(row["tiers"]))
     facts: Facts | None = None
+    shares: tuple[TierShare, ...] = ()
     try:
         facts = shelf.facts(study, row)
+        shares = () if facts is None else by_tier(scored_part(facts, str(row["window_id"])), tiers)
     except InputError as error:
         warnings.append(f"Its requests can't be read: {shown(str(error), shelf)}")
     replay = replay_of(study.folder, run_id)
     warnings += replay_warnings(replay)
     if facts is not None:
         warnings += [f"A law is broken: {text}." for text in broken_facts(facts)]
-    tiers = targets_of(str(row["tiers"]))
     beside = _beside(shelf, study, row)
     return RunDetail(
         run=run_out(row),
         key={name: str(row[name]) for name in KEY if not _missing(row.get(name))},
         metrics={name: _number(row[name]) for name in row if _is_metric(name)},
         facts=facts is not None,
-        tiers=[] if facts is None else tier_outs(by_tier(scored_part(facts, row["window_id"]), tiers)),
-        timeline=[]
-        if facts is None
-        else [StretchOut.model_validate(plain(one._asdict())) for one in timeline(facts, tiers)],
+        tiers=tier_outs(shares),
+        timeline=[
+            StretchOut.model_validate(plain(one._asdict()))
+            for one in (timeline(facts, tiers) if facts is not None and shares else ())
+        ],
         warnings=warnings,
         replay=replay,
         beside=beside,
