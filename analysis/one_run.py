@@ -10,7 +10,17 @@ import numpy.typing as npt
 
 from analysis.charts import Figure, as_spec, colour, over, series, tips, unchecked
 from analysis.metrics import met, summarise
-from loadgen.result import EXPIRED, FAILED, FINISHED, GAP_BINS, REJECTED, Facts, InputError, Totals, scored_rows
+from loadgen.result import (
+    EXPIRED,
+    FAILED,
+    FINISHED,
+    GAP_BINS,
+    REJECTED,
+    Facts,
+    InputError,
+    Totals,
+    scored_rows,
+)
 
 Flags = npt.NDArray[np.bool_]
 
