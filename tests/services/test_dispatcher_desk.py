@@ -9,7 +9,7 @@ from schedulers.board import Account, Arrival, Place
 from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds
 from schedulers.desk import Desk
 from schedulers.errors import PolicyError
-from schedulers.load import find
+from schedulers.load import find, values_of
 from schedulers.policy import HOLD, WAIT, ClusterPolicy, Memo, Part
 from schedulers.view import ARRIVAL, EVICT, FINISH, FIRST_TOKEN, STEP, TAKE, TOKEN, Tiers
 
@@ -288,11 +288,11 @@ def test_another_policy_takes_over_in_mid_flight():
 def test_a_second_policy_answers_what_the_first_leaves_open():
     """With its own parameters: rebalance moves from the engine without free blocks to the idle one."""
     rebalance = find("rebalance").policy
-    made = desk(find("round-robin").policy).with_more((Part(rebalance, (3.0, 10.0)),))
+    made = desk(find("round-robin").policy).with_more((Part(rebalance, values_of(rebalance, None)),))
     made.arrive(arrival(1), 0.0)
     here = int(made.board.view.requests.engine[made.board.row_of[1]])
     made.tokens(1, 1, 0.1)
-    made.report(here, Account(1, running=(1,), computed_tokens=(11,), blocks_free=2), 0.2)
+    made.report(here, Account(1, running=(1,), computed_tokens=(11,), blocks_free=2, step_s=0.05), 0.2)
     assert kinds(made.tick(1.0)) == [(MOVE, 1, 1 - here)]
     assert made.board.view.engines.moving.tolist() == [1, 1]
     assert made.tick(2.0) == []
