@@ -145,6 +145,24 @@ def check(
     raise typer.Exit(1 if broken else 0)
 
 
+@app.command(epilog="Example: windtunnel schedulers vllm")
+def vllm(as_json: AsJson = False) -> None:
+    """Tell which policies run inside vLLM, and how each hook is asked there (the table of docs/vllm.md)."""
+    from schedulers.load import engine_names, load
+    from services.worker.vllm.capability import ABILITIES, VERSIONS, faults, markdown, needs
+
+    policies = [load(name).engine for name in engine_names()]
+    if as_json:
+        rows = [
+            {"name": one.name, "needs": sorted(needs(one)), "faults": faults(one, 1 << 20, 1 << 20)}
+            for one in policies
+        ]
+        hooks = [one._asdict() for one in ABILITIES]
+        typer.echo(json.dumps({"versions": VERSIONS, "hooks": hooks, "policies": rows}))
+    else:
+        typer.echo(markdown(policies), nl=False)
+
+
 @app.command(epilog="Example: windtunnel schedulers pages --write")
 def pages(
     write: Annotated[

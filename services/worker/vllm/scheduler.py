@@ -1,0 +1,208 @@
+"""vLLM's scheduler with a policy's answers: its loops, its memory and its batches, our functions asked over them.
+
+``PolicyScheduler`` goes with synchronous scheduling (all that a CPU has), ``AsyncPolicyScheduler`` with the
+asynchronous one of accelerators, which was not run. Settings come in ``additional_config["windtunnel"]``.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import vllm
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.request import Request, RequestStatus
+
+from schedulers.load import load
+from services.worker.engine import Key
+from services.worker.vllm.capability import check_version, refuse_unable
+from services.worker.vllm.leaving import for_memory, for_others
+from services.worker.vllm.queue import PolicyQueue
+from services.worker.vllm.settings import Settings, ask_of, settings_of
+from services.worker.vllm.shadow import Shadow
+
+POLL_S = 0.002
+"""How long an engine that lets nobody run rests before it looks again; vLLM's own loop would spin."""
+
+
+class Worth:
+    """Stands where vLLM has a request's priority, which it compares only to find who is evicted: the largest."""
+
+    def __init__(self, scheduler: "Policies", key: str) -> None:
+        self.scheduler, self.key = scheduler, key
+
+    def __gt__(self, other: "Worth") -> bool:
+        return self.scheduler.shadow.worse(self.key, other.key, self.scheduler.now_s)
+
+    def __lt__(self, other: "Worth") -> bool:
+        return other > self
+
+
+class Policies:
+    """What our scheduler adds to vLLM's; goes before one of its classes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        check_version(vllm.__version__)
+        super().__init__(*args, **kwargs)
+        this: Any = self
+        self.settings: Settings = settings_of(this.vllm_config, usable_blocks=self._blocks_left())
+        scheduler, setup = load(self.settings.policy), self.settings.setup
+        refuse_unable(scheduler, setup.budget_max, setup.model_tokens)
+        self.shadow = Shadow(scheduler, setup)
+        self.clock: Callable[[], float] = time.monotonic
+        self.now_s = 0.0
+        self.full_budget = this.max_num_scheduled_tokens
+        self.refused: list[Request] = []
+        self.strays = 0  # decisions of vLLM that the policy did not ask for; 0 unless something is wrong
+        this.policy = SchedulingPolicy.PRIORITY  # evicts by Worth
+        this.waiting = self.queue = PolicyQueue(self.shadow)
+        this.scheduler_reserve_full_isl = False  # admission is the policy's; else the engine model's default
+        manager = this.kv_cache_manager
+        manager.watermark_blocks = 0
+        self._allocate, manager.allocate_slots = manager.allocate_slots, self._allocated
+
+    def _blocks_left(self) -> int:
+        this: Any = self
+        return int(this.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    # a step
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Form the next step: vLLM's loops over queue and batch, both in the policy's order."""
+        this: Any = self
+        self.now_s = now_s = self.clock()
+        shadow = self.shadow
+        shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
+        this.max_num_scheduled_tokens = shadow.begin(now_s)
+        order, held = self._sort_batch(now_s)
+        leaving = for_memory(shadow, order, held, now_s)
+        shadow.shut = bool(leaving)
+        for key in leaving:
+            self._put_out(key)
+        if not leaving:
+            for key in for_others(shadow, order, now_s):
+                self._put_out(key)
+        self.queue.now_s = now_s
+        try:
+            output = super().schedule(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.queue.now_s = None
+            this.max_num_scheduled_tokens = self.full_budget
+        self._refuse()
+        self.formed(output, shadow.close(now_s))
+        return output
+
+    def formed(self, output: Any, lasts_s: float) -> None:
+        """A step was formed that lasts so long by the model; 0 if it carries nothing."""
+        if not output.num_scheduled_tokens:
+            time.sleep(min(POLL_S, max(0.0, self.shadow.sleep_s(self.now_s))))
+
+    def _sort_batch(self, now_s: float) -> tuple[list[Any], list[Any]]:
+        """Bring vLLM's running requests into the policy's order; who is held back sits this step out."""
+        this: Any = self
+        served = self.shadow.served(now_s)
+        of_id = {request.request_id: request for request in this.running}
+        this.running[:] = [of_id[key] for key, _ in served]
+        for key, is_held in served:
+            if is_held:
+                of_id[key].next_decode_eligible_step = (
+                    this.current_step + 2
+                )  # this step has not been counted yet
+        return [key for key, is_held in served if not is_held], [key for key, is_held in served if is_held]
+
+    def _put_out(self, key: Key) -> None:
+        """Evict a running request before the step is formed."""
+        this: Any = self
+        request = this.requests[key]
+        this.running.remove(request)
+        self._preempt_request(request, time.monotonic())
+
+    def _allocated(self, request: Any, num_new_tokens: int, *args: Any, **kwargs: Any) -> Any:
+        """Let vLLM allocate, and write down who got tokens and blocks."""
+        this: Any = self
+        blocks = self._allocate(request, num_new_tokens, *args, **kwargs)
+        if blocks is None or self.queue.now_s is None:
+            return blocks
+        key = request.request_id
+        held = len(this.kv_cache_manager.get_blocks(key).blocks[0])
+        self.shadow.hold_blocks(key, held, self._blocks_left())
+        if request.status == RequestStatus.RUNNING:
+            self.shadow.give(key, num_new_tokens)
+        else:
+            self.queue.chunk = num_new_tokens
+        return blocks
+
+    def _preempt_request(self, request: Any, timestamp: float, *args: Any, **kwargs: Any) -> None:
+        """Evict a running request, as vLLM does, and write it down."""
+        super()._preempt_request(request, timestamp, *args, **kwargs)  # type: ignore[misc]
+        if self.shadow.runs(request.request_id):
+            self.shadow.evict(request.request_id, self.now_s)
+            self.shadow.shut = self.shadow.shut or self.queue.now_s is not None
+        self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
+
+    def _refuse(self) -> None:
+        """Take those whom the policy refused off vLLM's books; their clients hear of it with the step's output."""
+        this: Any = self
+        for key in self.shadow.refused:
+            request = this.requests[key]
+            self.refused.append(request)
+            super().finish_requests(key, RequestStatus.FINISHED_ABORTED)  # type: ignore[misc]
+        self.shadow.refused.clear()
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        """Take in what the step made, and tell the policy."""
+        this: Any = self
+        outputs: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        if scheduler_output.num_scheduled_tokens:
+            ended = [key for key in scheduler_output.num_scheduled_tokens if key not in this.requests]
+            self.shadow.finish_step(self.landing_s(), ended)
+        self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
+        for request in self.refused:
+            told = EngineCoreOutput(
+                request_id=request.request_id,
+                new_token_ids=[],
+                finish_reason=FinishReason.ABORT,
+                stop_reason="shed",
+            )
+            outputs.setdefault(request.client_index, EngineCoreOutputs()).outputs.append(told)
+        self.refused.clear()
+        return outputs
+
+    def landing_s(self) -> float:
+        """When the step that is being taken in has ended."""
+        return self.clock()
+
+    # requests
+
+    def add_request(self, request: Request) -> None:
+        """A request reached the engine."""
+        this: Any = self
+        if request.request_id not in this.requests:
+            request.priority = Worth(self, request.request_id)
+            self.shadow.arrive(request.request_id, ask_of(request, self.clock()), self.clock())
+        super().add_request(request)  # type: ignore[misc]
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> Any:
+        """Requests end by somebody's word: they leave the tables, too."""
+        ended = super().finish_requests(request_ids, finished_status)  # type: ignore[misc]
+        for request in ended:
+            self.shadow.cancel(request.request_id, self.clock())
+        self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
+        return ended
+
+    def change_policy(self, spec: str) -> None:
+        """Go on under another policy; raises InputError, and nothing changes, if it can't be run here."""
+        scheduler = load(spec)
+        refuse_unable(scheduler, self.settings.setup.budget_max, self.settings.setup.model_tokens)
+        self.shadow.switch(scheduler, self.clock())
+        self.settings = self.settings._replace(policy=spec)
+
+
+class PolicyScheduler(Policies, Scheduler):  # type: ignore[misc]
+    """For synchronous scheduling."""
+
+
+class AsyncPolicyScheduler(Policies, AsyncScheduler):  # type: ignore[misc]
+    """For asynchronous scheduling; untested, since it needs an accelerator."""
