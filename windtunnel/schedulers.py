@@ -19,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, README = ROOT / "docs" / "schedulers.md", ROOT / "schedulers" / "README.md"
+VLLM = ROOT / "docs" / "vllm.md"
 TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 
@@ -149,10 +150,10 @@ def check(
 def vllm(as_json: AsJson = False) -> None:
     """Tell which policies run inside vLLM, and how each hook is asked there (the table of docs/vllm.md)."""
     from schedulers.load import engine_names, load
-    from services.worker.vllm.capability import ABILITIES, VERSIONS, faults, markdown, needs
+    from services.worker.vllm.capability import ABILITIES, VERSIONS, faults, needs
 
-    policies = [load(name).engine for name in engine_names()]
     if as_json:
+        policies = [load(name).engine for name in engine_names()]
         rows = [
             {"name": one.name, "needs": sorted(needs(one)), "faults": faults(one, 1 << 20, 1 << 20)}
             for one in policies
@@ -160,14 +161,25 @@ def vllm(as_json: AsJson = False) -> None:
         hooks = [one._asdict() for one in ABILITIES]
         typer.echo(json.dumps({"versions": VERSIONS, "hooks": hooks, "policies": rows}))
     else:
-        typer.echo(markdown(policies), nl=False)
+        typer.echo(vllm_table(), nl=False)
+
+
+def vllm_table() -> str:
+    """Return the generated table of docs/vllm.md."""
+    from schedulers.load import engine_names, load
+    from services.worker.vllm.capability import markdown
+
+    return markdown([load(name).engine for name in engine_names()])
 
 
 @app.command(epilog="Example: windtunnel schedulers pages --write")
 def pages(
     write: Annotated[
         bool,
-        typer.Option("--write", help="Rewrite docs/schedulers.md and the table of schedulers/README.md."),
+        typer.Option(
+            "--write",
+            help="Rewrite docs/schedulers.md and the tables of schedulers/README.md and docs/vllm.md.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -181,8 +193,10 @@ def pages(
             "there are no pages to write", where=str(ROOT), fix="run it in a checkout of the sources"
         )
     readme = README.read_text()
-    changed = []
-    for path, new_text in ((DOCS, text), (README, TABLE.sub(lambda _: table(), readme))):
+    changed, pages = [], [(DOCS, text), (README, TABLE.sub(lambda _: table(), readme))]
+    if VLLM.is_file():
+        pages.append((VLLM, TABLE.sub(lambda _: vllm_table(), VLLM.read_text())))
+    for path, new_text in pages:
         if not path.is_file() or path.read_text() != new_text:
             part = path.with_name(path.name + ".part")
             part.write_text(new_text)

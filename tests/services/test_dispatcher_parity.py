@@ -122,7 +122,10 @@ def simulated(demand, scheduler, place):
 SENDERS = [name for name in cluster_names() if find(name).policy.dispatch]
 
 
-@pytest.mark.parametrize("name", [*SENDERS, "llumnix:demand=0", "llumnix:headroom=1", "tier-shed:low=0.1,high=0.6", "lmetric:pending=1"])
+@pytest.mark.parametrize(
+    "name",
+    [*SENDERS, "llumnix:demand=0", "llumnix:headroom=1", "tier-shed:low=0.1,high=0.6", "lmetric:pending=1"],
+)
 @pytest.mark.parametrize(("seed", "rate_per_s"), [pytest.param(0, 30.0, marks=pytest.mark.slow), (1, 150.0)])
 def test_decisions_are_the_simulators(name, seed, rate_per_s):
     """Same arrivals, same log: engine, refusals and their reasons, from the first request to the last."""

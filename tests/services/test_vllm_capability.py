@@ -13,11 +13,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "vllm.md"
 
 def test_docs_hold_the_table_as_it_is():
     text = DOCS.read_text()
-    table = text.partition("<!-- abilities -->\n")[2].partition("<!-- /abilities -->")[0]
+    table = text.partition("<!-- table -->\n")[2].partition("<!-- /table -->")[0]
     policies = [load(name).engine for name in engine_names()]
-    assert table == markdown(policies), (
-        "python -m windtunnel schedulers vllm prints the table; put it into docs/vllm.md"
-    )
+    assert table == markdown(policies), "windtunnel schedulers pages --write"
 
 
 def test_what_no_vllm_can_do_is_refused_by_name_and_reason():
