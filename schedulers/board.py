@@ -1,6 +1,5 @@
 """The dispatcher's tables while requests come and go: rows are opened, kept in step with reports, and used again."""
 
-from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +70,7 @@ class Board:
         self.row_of: dict[int, int] = {}
         self.free = list(range(63, -1, -1))
         self.uncounted: set[int] = set()  # engines whose numbers by tier are not those of their lists
-        self.unseen: list[deque[tuple[int, int]]] = []  # an engine's sendings not yet in its reports
+        self.unseen: list[dict[int, int]] = []  # rows sent to an engine and not yet in its reports: their sequence
         self.sent: list[int] = []
         self.model_tokens: list[int] = []
 
@@ -108,7 +107,7 @@ class Board:
         """Add an engine; return its row."""
         old, engines = self.view, len(self.view.engines.alive)
         self.view = self._resized(len(old.requests.arrival_s), engines + 1)
-        self.unseen.append(deque())
+        self.unseen.append({})
         self.sent.append(0)
         self.model_tokens.append(0)
         self.furnish(engines, place)
@@ -145,7 +144,7 @@ class Board:
         table.prefill_tokens[row] = table.prompt_tokens[row] + table.generated_tokens[row]
         table.computed_tokens[row] = table.blocks[row] = 0
         self.sent[engine] += 1
-        self.unseen[engine].append((self.sent[engine], row))
+        self.unseen[engine][row] = self.sent[engine]
         self._join_queue(row, engine)
         return self.sent[engine]
 
@@ -178,7 +177,7 @@ class Board:
             view.tenants.waiting[table.tenant[row]] -= 1
         fleet.pending_tokens[engine] -= max(0, int(table.prefill_tokens[row] - table.computed_tokens[row]))
         fleet.blocks_free[engine] += table.blocks[row]
-        self.unseen[engine] = deque(pair for pair in self.unseen[engine] if pair[1] != row)
+        self.unseen[engine].pop(row, None)
         table.engine[row], table.state[row], table.blocks[row] = -1, UNSEEN, 0
 
     def take_in(self, engine: int, account: Account, now_s: float) -> list[int]:
@@ -189,12 +188,11 @@ class Board:
         view, table, fleet = self.view, self.view.requests, self.view.engines
         self.uncounted.add(engine)
         listed = {*account.waiting, *account.running}
-        unseen = self.unseen[engine] = deque(
-            pair
-            for pair in self.unseen[engine]
-            if pair[0] > account.sequence and self.number[pair[1]] not in listed
-        )
-        late = {row for _, row in unseen}
+        unseen = self.unseen[engine] = {
+            row: sequence
+            for row, sequence in self.unseen[engine].items()
+            if sequence > account.sequence and int(self.number[row]) not in listed
+        }
         for place in range(fleet.waiting[engine]):
             view.tenants.waiting[table.tenant[view.waiting[engine, place]]] -= 1
         for name in ("blocks_free", "queued_blocks", "pending_tokens", "steps", "prefilled_tokens", "step_s"):
@@ -202,7 +200,7 @@ class Board:
         fleet.reported_s[engine] = now_s
         taken = self._take_in_batch(engine, account)
         waiting = [self.row_of.get(number, -1) for number in account.waiting]
-        waiting = [row for row in waiting if row >= 0 and table.engine[row] == engine and row not in late]
+        waiting = [row for row in waiting if row >= 0 and table.engine[row] == engine and row not in unseen]
         for row in waiting:
             if table.state[row] == RUNNING:  # evicted: it computes prompt and answer again
                 table.evictions[row] += 1
@@ -212,7 +210,7 @@ class Board:
             view.tenants.waiting[table.tenant[row]] += 1
         view.waiting[engine, : len(waiting)] = waiting
         fleet.waiting[engine] = len(waiting)
-        for _, row in unseen:
+        for row in unseen:
             self._join_queue(row, engine)
         return taken
 

@@ -28,6 +28,9 @@ from schedulers.view import (
 )
 from schedulers.view import TAKE as TAKEN
 
+UNANSWERED = -(2.0**60)
+"""What stands for the answer of a policy that gave none; no engine has this number."""
+
 
 class Desk(Counsel):
     """Owns the central queue and the board; every decision is returned and nothing is done."""
@@ -111,7 +114,8 @@ class Desk(Counsel):
 
     def arrive(self, arrival: Arrival, now_s: float) -> list[Decision]:
         """A request arrives: sent, refused, or (no decision) held in the central queue."""
-        full = self.waiting(arrival.tier) >= self.bounds.queue_max[arrival.tier]
+        bound = self.bounds.queue_max[arrival.tier]
+        full = len(self.board.row_of) >= bound and self.waiting(arrival.tier) >= bound
         if full and arrival.attempts == 0:  # who was let in before keeps that right
             return [Decision(REFUSED, arrival.number, reason="queue_full")]
         row = self.board.open(arrival)
@@ -281,13 +285,11 @@ class Desk(Counsel):
             return [Decision(REFUSED, number, reason="shed")]
         if say != TAKE:
             return []
-        answer = float(fewest_requests(view, row))
-        if self._hook("dispatch")[0] is not None:
-            asked = self._ask("dispatch", row, now_s, answer)
-            if lawful(view, asked):
-                answer = asked
-            else:
-                self._fault(f"named an engine in dispatch that is not serving: {asked}")
+        answer = self._ask("dispatch", row, now_s, UNANSWERED)
+        if not lawful(view, answer):
+            if answer != UNANSWERED:
+                self._fault(f"named an engine in dispatch that is not serving: {answer}")
+            answer = float(fewest_requests(view, row))
         if answer == HOLD:
             return []
         engine = int(answer)

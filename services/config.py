@@ -31,7 +31,8 @@ class Scheduling:
     default_tier: int = 0
     report_period_s: float = 0.1
     report_each_step: bool = False
-    tick_s: float = 0.002
+    tick_s: float = 0.002  # tokens of several requests that come within it travel together
+    merge_s: float = 0.005  # the same for tokens that are neither an answer's first nor its last
     heartbeat_s: float = 1.0
     busy_reports: float = 3.0  # an engine whose report is older than so many periods takes nothing new
     migration: bool = True

@@ -11,6 +11,9 @@ from services.config import Config, checked, listening, read
 from services.dispatcher.logs import configure
 from services.secret import secret
 
+GARBAGE = (20_000, 20, 50)
+"""Objects, and younger collections, between two collections: with thousands of streams open each stops all."""
+
 
 def options(arguments: list[str]) -> Config:
     """The configuration that the command line asks for; a flag wins over the file. Keys that it lacks may come
@@ -50,6 +53,7 @@ def main() -> int:
         config = options(sys.argv[1:])
         gc.collect()
         gc.freeze()  # what is here now stays: collections need not look at it
+        gc.set_threshold(*GARBAGE)
         uvloop.run(serve(config, print_line))
     except InputError as error:
         sys.stderr.write(f"{error}\n")

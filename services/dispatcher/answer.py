@@ -37,13 +37,14 @@ class Answer:
     __slots__ = (
         "arrived_s", "asked_from", "attempt", "client_to", "credit_to", "digest", "dispatched_s", "ended_s",
         "ending", "engine", "first_s", "journalled", "kept", "last_s", "listeners", "longest_gap_s",
-        "migrations", "noted", "number", "owner", "pieces", "preemptions", "prompt_tokens", "request_id",
+        "migrations", "most", "noted", "number", "owner", "pieces", "preemptions", "prompt_tokens", "request_id",
         "resumable", "sequence", "started_s", "submission", "taken", "tenant", "tokens", "unsure_from",
     )  # fmt: skip
 
     def __init__(self, number: int, submission: door.SubmitRequest, owner: str, arrived_s: float) -> None:
         self.number, self.submission, self.owner = number, submission, owner
         self.request_id = submission.request_id
+        self.most = int(submission.sampling.max_tokens)
         self.digest = b""
         self.arrived_s = arrived_s
         self.dispatched_s = self.started_s = self.first_s = self.last_s = self.ended_s = -1.0

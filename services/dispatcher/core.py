@@ -12,7 +12,7 @@ from schedulers.load import load
 from schedulers.view import FINISH, REJECT
 from services.config import Config
 from services.dispatcher.answer import GAP, Answer, Engine, Listener, Refused, enqueue_of
-from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, digest_of
+from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, packed
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import REASONS, ending
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
@@ -76,7 +76,7 @@ class Dispatcher:
 
     async def _take(self, asked: door.SubmitRequest, client: Client, now_s: float) -> Answer:
         prompt = self.doorkeeper.check(asked, client)
-        digest = digest_of(asked)
+        raw, digest = packed(asked)
         known = self.by_id.get((client.tenant, asked.request_id))
         if known is not None:
             if known.digest != digest:
@@ -93,9 +93,7 @@ class Dispatcher:
             self._forget(answer)
             raise Refusal(decisions[0].reason, retry_after_s=self._retry_after(decisions[0].reason))
         self.act(decisions)
-        record = Accepted(
-            answer.number, answer.request_id, answer.owner, asked.SerializeToString(), digest, self.wall()
-        )
+        record = Accepted(answer.number, answer.request_id, answer.owner, raw, digest, self.wall())
         try:
             kept = await self._journalled(record, answer)
         except asyncio.CancelledError:
@@ -175,7 +173,9 @@ class Dispatcher:
 
     def credit(self, answer: Answer, expected: bool = False) -> None:
         """Extend the worker's credit: a window beyond what was taken, all of it where nobody listens or will."""
-        most = int(answer.submission.sampling.max_tokens)
+        most = answer.most
+        if answer.credit_to >= most:
+            return
         heard = answer.listeners or expected
         ahead = answer.taken + self.config.limits.window_tokens if heard else most
         credit = min(most, ahead)
@@ -193,7 +193,7 @@ class Dispatcher:
 
     def on_tokens(self, engine: int, batch: Iterable[link.RequestTokens]) -> None:
         """Tokens of many requests: what is new is kept and passed on, gaps are asked for."""
-        now_s = self.clock()
+        now_s, total = self.clock(), 0
         for news in batch:
             answer = self.answers.get(news.number)
             if answer is None or answer.ending is not None or news.attempt != answer.attempt:
@@ -209,15 +209,17 @@ class Dispatcher:
                 self._ask_again(answer)
                 continue
             if fresh > 0:
+                total += fresh
                 self.metrics.flushed(answer, before_s, now_s)
                 self._passed_on(answer, fresh, news.run, now_s)
             elif len(news.run.tokens):
                 self.metrics.duplicates.inc()
             if news.HasField("final"):
                 self._final(answer, news.final)
+        if total:
+            self.metrics.tokens_in.inc(total)
 
     def _passed_on(self, answer: Answer, fresh: int, run: wire.TokenRun, now_s: float) -> None:
-        self.metrics.tokens_in.inc(fresh)
         if fresh < len(run.tokens):
             self.metrics.duplicates.inc()
         self.desk.tokens(answer.number, fresh, now_s)

@@ -124,12 +124,12 @@ def prompt_tokens(asked: door.SubmitRequest) -> int:
     return -(-len(asked.prompt.text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
 
 
-def digest_of(asked: door.SubmitRequest) -> bytes:
-    """A mark of what is asked, to tell a repeated submission from another one under the same id."""
-    plain = door.SubmitRequest()
-    plain.CopyFrom(asked)
-    plain.from_index = 0
-    return hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()[:16]
+def packed(asked: door.SubmitRequest) -> tuple[bytes, bytes]:
+    """A submission's bytes for the journal, and a mark that tells it from another one under the same id."""
+    from_index, asked.from_index = asked.from_index, 0  # where a client begins to listen changes nothing
+    raw = asked.SerializeToString(deterministic=True)
+    asked.from_index = from_index
+    return raw, hashlib.sha256(raw).digest()[:16]
 
 
 def same_secret(shown: str, secret: str) -> bool:

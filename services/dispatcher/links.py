@@ -92,7 +92,10 @@ class Links:
         sent = 0
         while True:
             try:
-                message = await asyncio.wait_for(outbox.get(), timing.scheduling.heartbeat_s)
+                if outbox.empty():
+                    message = await asyncio.wait_for(outbox.get(), timing.scheduling.heartbeat_s)
+                else:
+                    message = outbox.get_nowait()
             except TimeoutError:
                 sent += 1
                 message = link.DispatcherMessage(heartbeat=link.Heartbeat(sequence=sent))
@@ -194,7 +197,8 @@ class Links:
         ]
         scheduling = config.scheduling
         return link.Welcome(
-            epoch=self.epoch, engine=worker.row, now_s=heart.clock(), tick_s=scheduling.tick_s,
+            epoch=self.epoch, engine=worker.row, now_s=heart.clock(),
+            tick_s=scheduling.tick_s, merge_s=scheduling.merge_s,
             report_period_s=scheduling.report_period_s, report_each_step=scheduling.report_each_step,
             heartbeat_s=scheduling.heartbeat_s, silence_s=config.timeouts.silence_s, tiers=tiers,
             engine_policy=engine_half(heart.scheduler.name), keep=keep,

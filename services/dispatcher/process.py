@@ -31,6 +31,7 @@ from services.dispatcher.logs import log
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import ending
 from services.dispatcher.recovery import send_anew, take_over
+from services.dispatcher.sse import CONNECTION
 from services.dispatcher.upkeep import Upkeep
 from services.rpc.windtunnel.v1 import dispatcher_pb2, dispatcher_pb2_grpc, worker_pb2, worker_pb2_grpc
 from services.store.file_store import FileStore
@@ -67,8 +68,9 @@ class Parts:
             self.version = installed("windtunnel")
         except PackageNotFoundError:
             self.version = "unknown"
-        born = asyncio.get_running_loop().time()
-        self.clock: Callable[[], float] = lambda: asyncio.get_running_loop().time() - born
+        time_s = asyncio.get_running_loop().time
+        born_s = time_s()
+        self.clock: Callable[[], float] = lambda: time_s() - born_s
         self.journal = Journal(store_of(config.store), flush_s=config.store.flush_s)
         self.metrics = Metrics(config.tiers, config.scheduling.scheduler, self.version)
         self.heart = Dispatcher(config, self.journal, self.clock, time.time, self.metrics)
@@ -104,9 +106,13 @@ class Parts:
 
 
 class Timed(HttpToolsProtocol):
-    """A connection whose first bytes must make a request in time: who dribbles headers is cut off."""
+    """A connection whose first bytes must make a request in time: who dribbles headers is cut off.
+
+    ``lost`` is called when the client goes: that spares a watching task a stream.
+    """
 
     patience_s = 60.0
+    lost: Callable[[], None] | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Start to wait."""
@@ -116,12 +122,15 @@ class Timed(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The headers are here."""
         self.deadline.cancel()
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing to wait for."""
         self.deadline.cancel()
         super().connection_lost(exc)
+        if self.lost is not None:
+            self.lost()
 
 
 class QuietServer(uvicorn.Server):

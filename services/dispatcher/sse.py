@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+CONNECTION = "windtunnel.connection"
+"""In an ASGI scope: who calls ``lost`` when the client goes."""
+
 DONE = b"data: [DONE]\n\n"
 TAIL = b',"logprobs":null,"finish_reason":null}]}\n\n'
 UNBUFFERED = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
@@ -37,6 +40,11 @@ class Ear:
 
     def notify(self, answer: Answer) -> None:
         """It has grown or ended."""
+        self.wake.set()
+
+    def left(self) -> None:
+        """The client has gone."""
+        self.gone = True
         self.wake.set()
 
 
@@ -87,18 +95,25 @@ class HttpAnswer:
         ear = Ear()
         self.heart.listen(self.answer, ear, self.at)
         ear.wake.set()
-        watcher = asyncio.create_task(self._watch(receive, ear), name="watch client")
+        connection = scope.get(CONNECTION)
+        watcher: asyncio.Task[None] | None = None
+        if connection is not None:
+            connection.lost = ear.left
+        else:  # a server that does not tell
+            watcher = asyncio.create_task(self._watch(receive, ear), name="watch client")
         try:
             await (self._streamed(send, ear) if self.stream else self._whole(send, ear))
         finally:
-            watcher.cancel()
+            if connection is not None:
+                connection.lost = None
+            if watcher is not None:
+                watcher.cancel()
             self.heart.leave(self.answer, ear)
 
     async def _watch(self, receive: Receive, ear: Ear) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        ear.gone = True
-        ear.wake.set()
+        ear.left()
 
     def _headers(self, content: bytes) -> list[tuple[bytes, bytes]]:
         return [
@@ -145,7 +160,7 @@ class HttpAnswer:
             ear.wake.clear()
             if ear.gone:
                 return
-            have, how = len(answer.tokens), answer.ending
+            have, how, body = len(answer.tokens), answer.ending, bytearray()
             if not started and (have > self.at or how is not None):
                 if how is not None and have <= self.at and how.outcome != wire.OUTCOME_FINISHED:
                     await self._refuse(send, how)
@@ -154,15 +169,18 @@ class HttpAnswer:
                 headers = [*self._headers(b"text/event-stream; charset=utf-8"), *UNBUFFERED]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 if answer.submission.chat and self.at == 0:
-                    await self._event(send, self._chunk({"role": "assistant", "content": ""}, None))
+                    body += framed(self._chunk({"role": "assistant", "content": ""}, None))
             if have > self.at:
                 text = orjson.dumps("".join(answer.pieces[self.at : have]))
-                body = b"id: %d\ndata: %b%b%b" % (have, before, text, after)
+                body += b"id: %d\ndata: %b%b%b" % (have, before, text, after)
                 self.at = have
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+            last = how is not None and have >= len(answer.tokens)
+            if how is not None and last:
+                body += self._finish(how)
+            if body:
+                await send({"type": "http.response.body", "body": bytes(body), "more_body": not last})
                 self.heart.taken(answer, have)  # only now: until then the client had not taken it
-            if how is not None and self.at >= len(answer.tokens):
-                await self._finish(send, how)
+            if last:
                 return
 
     def _frame(self) -> tuple[bytes, bytes]:
@@ -180,17 +198,14 @@ class HttpAnswer:
             choice["text"] = ""
         return {**self.head, "choices": [choice]}
 
-    async def _event(self, send: Send, body: dict[str, Any]) -> None:
-        framed = b"data: %b\n\n" % orjson.dumps(body)
-        await send({"type": "http.response.body", "body": framed, "more_body": True})
-
-    async def _finish(self, send: Send, how: wire.Ending) -> None:
+    def _finish(self, how: wire.Ending) -> bytes:
         """The reason, the usage if it was asked for, and [DONE]; or an error, and no [DONE]."""
         if how.outcome != wire.OUTCOME_FINISHED:
-            await self._event(send, error_body(how))
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await self._event(send, self._chunk({}, how.reason))
-        if self.usage:
-            await self._event(send, {**self.head, "choices": [], "usage": usage_of(self.answer)})
-        await send({"type": "http.response.body", "body": DONE})
+            return framed(error_body(how))
+        usage = framed({**self.head, "choices": [], "usage": usage_of(self.answer)}) if self.usage else b""
+        return framed(self._chunk({}, how.reason)) + usage + DONE
+
+
+def framed(body: dict[str, Any]) -> bytes:
+    """One event."""
+    return b"data: %b\n\n" % orjson.dumps(body)

@@ -55,6 +55,8 @@ class Upkeep:
     async def progress(self) -> None:
         """Write the tokens since the last time, in one record, and tell workers what is safe and how far to go."""
         heart = self.heart
+        if not heart.progressed and not heart.creditless:
+            return
         dirty = list(heart.progressed.values())
         heart.progressed.clear()
         told = {**dict.fromkeys(dirty), **dict.fromkeys(heart.creditless.values())}

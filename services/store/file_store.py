@@ -6,6 +6,7 @@ import os
 import struct
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 from schedulers.errors import InputError
@@ -16,7 +17,7 @@ BATCH_MAX = 1 << 30
 
 
 class FileStore:
-    """A journal in one local file; ``sync`` is "always", "second" (at most one second is lost with the machine,
+    """A journal in one local file; ``sync`` is "always", "second" (at most two seconds are lost with the machine,
     nothing with the process) or "never"."""
 
     durable = True
@@ -25,6 +26,7 @@ class FileStore:
         self.path, self.sync, self.name = path, sync, f"file:{path}"
         self._file = -1
         self._synced_s = 0.0
+        self._syncing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Open or make the file and lock it; raises InputError if another process has it or it isn't ours."""
@@ -92,11 +94,21 @@ class FileStore:
         await self._sync()
 
     async def _sync(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        due = self.sync == "always" or (self.sync == "second" and now_s - self._synced_s >= 1.0)
-        if due:
-            self._synced_s = now_s
+        """Bring it to the disk; "second" does so beside what goes on, and tells a failure with the next batch."""
+        if self.sync == "always":
             await asyncio.to_thread(os.fdatasync, self._file)
+            return
+        now_s = asyncio.get_running_loop().time()
+        if self.sync == "second" and now_s - self._synced_s >= 1.0:
+            await self._synced()
+            self._synced_s = now_s
+            self._syncing = asyncio.create_task(asyncio.to_thread(os.fdatasync, self._file))
+
+    async def _synced(self) -> None:
+        """Await the sync under way; raises its OSError."""
+        syncing, self._syncing = self._syncing, None
+        if syncing is not None:
+            await syncing
 
     async def replace(self, batches: list[bytes]) -> None:
         """Write a new file beside the old one and put it in its place."""
@@ -114,11 +126,15 @@ class FileStore:
             os.close(file)
             fresh.unlink(missing_ok=True)
             raise
+        with suppress(OSError):  # of the file that was replaced
+            await self._synced()
         os.close(self._file)
         self._file = file
 
     async def close(self) -> None:
         """Give the file and its lock back."""
+        with suppress(OSError):
+            await self._synced()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

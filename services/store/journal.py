@@ -62,6 +62,7 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._closing = False
+        self._timer: asyncio.TimerHandle | None = None  # when what waits is flushed
 
     async def open(self) -> Recovered:
         """Read what is there, compact it, and begin to flush; raises OSError if the store is away."""
@@ -83,26 +84,37 @@ class Journal:
         """Write a record with the next flush; nobody waits. Raises StoreAwayError at the bound."""
         if len(self._pending) >= self.pending_max:
             raise StoreAwayError(f"{len(self._pending)} records wait for the store")
-        self._pending.append(Waiting(record, None))
+        self._wait(Waiting(record, None))
 
-    async def keep(self, record: Record) -> None:
-        """Write a record and return once it is in the store; raises StoreAwayError, and then it is not kept."""
+    def keep(self, record: Record) -> asyncio.Future[None]:
+        """Write a record: the future is done once it is in the store.
+
+        Raises StoreAwayError, at once or from the future, and then it is not kept.
+        """
         if self.away or self._closing:
             raise StoreAwayError("the store is away")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(Waiting(record, done))
         self._wake.set()
-        await done
+        return done
 
     def when_flushed(self) -> asyncio.Future[None]:
         """A future that ends when all that was noted before is in the store (however long it is away)."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(Waiting(NOTHING, done))
+        self._wait(Waiting(NOTHING, done))
         return done
+
+    def _wait(self, waiting: Waiting) -> None:
+        """Let a record wait for the next flush, which comes within ``flush_s``."""
+        self._pending.append(waiting)
+        if self._timer is None and not self.away:
+            self._timer = asyncio.get_running_loop().call_later(self.flush_s, self._wake.set)
 
     async def close(self) -> None:
         """Flush what waits, once, and let the store go."""
         self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -114,8 +126,11 @@ class Journal:
 
     async def _flush_for_ever(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), RETRY_S if self.away else self.flush_s)
+            if self.away:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), RETRY_S)
+            else:
+                await self._wake.wait()
             self._wake.clear()
             if self._pending or self.away:
                 await self._flush()
@@ -126,6 +141,9 @@ class Journal:
 
     async def _flush_now(self) -> None:
         batch, self._pending = self._pending, []
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         records = [waiting.record for waiting in batch if waiting.record is not NOTHING]
         began_s = time.perf_counter()
         try:

@@ -179,6 +179,7 @@ class Link:
         self._out = asyncio.Queue()
         worker.offset_s = worker.now_s() - welcome.now_s
         worker.tick_s, worker.sequence = welcome.tick_s, 0
+        worker.merge_s = max(welcome.merge_s, welcome.tick_s)
         worker.send = self._send
         worker.step_seen = self.report if welcome.report_each_step else None
         if welcome.tiers:

@@ -50,7 +50,7 @@ class Worker:
         self.evicted: dict[int, int] = {}  # evictions of each request as last reported
         self.sequence = 0
         self.offset_s = 0.0  # own clock minus the dispatcher's
-        self.tick_s = 0.002
+        self.tick_s, self.merge_s = 0.002, 0.005
         self.draining = False
         self.send: Send | None = None
         self.step_seen: Callable[[], None] | None = None
@@ -60,6 +60,8 @@ class Worker:
         self._changed = asyncio.Event()
         self._flushed_s = -inf
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_due_s = inf
+        self._urgent = False  # something new is an answer's first token or its end
         self._served_s = now_s()
 
     async def run(self) -> None:
@@ -209,21 +211,27 @@ class Worker:
         answer.last_token_s = gained.time_s
 
     def flush_soon(self, now_s: float) -> None:
-        """Send what is new: at once, or merged with what comes within a tick of the last message."""
-        if not self.dirty or self._flush_timer is not None:
+        """Send what is new: at once, or merged with what comes within a tick of the last message.
+
+        What is neither an answer's first token nor its end may wait a little longer.
+        """
+        if not self.dirty:
             return
-        wait_s = self._flushed_s + self.tick_s - now_s
-        if wait_s <= 0.0:
+        due_s = self._flushed_s + (self.tick_s if self._urgent else self.merge_s)
+        if due_s <= now_s:
             self.flush()
-        else:
-            self._flush_timer = asyncio.get_running_loop().call_later(wait_s, self.flush)
+        elif due_s < self._flush_due_s:
+            if self._flush_timer is not None:
+                self._flush_timer.cancel()
+            self._flush_due_s = due_s
+            self._flush_timer = asyncio.get_running_loop().call_later(due_s - now_s, self.flush)
 
     def flush(self) -> None:
         """Send what is new, one message for all requests; without a link it stays."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        self._flushed_s = self.now_s()
+        self._flushed_s, self._flush_due_s, self._urgent = self.now_s(), inf, False
         marked = [self.answers[number] for number in self.dirty if number in self.answers]
         self.dirty.clear()
         for answer in marked:
@@ -295,6 +303,7 @@ class Worker:
 
     def _mark(self, answer: Answer) -> None:
         self.dirty.add(answer.number)
+        self._urgent = self._urgent or answer.sent == answer.first or answer.final is not None
         with suppress(RuntimeError):  # outside of a loop somebody else flushes
             self.flush_soon(self.now_s())
 

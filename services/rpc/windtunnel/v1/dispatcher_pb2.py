@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from services.rpc.windtunnel.v1 import request_pb2 as windtunnel_dot_v1_dot_request__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ewindtunnel/v1/dispatcher.proto\x12\rwindtunnel.v1\x1a\x1bwindtunnel/v1/request.proto\"\xed\x02\n\rSubmitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.windtunnel.v1.Prompt\x12)\n\x08sampling\x18\x03 \x01(\x0b\x32\x17.windtunnel.v1.Sampling\x12\x0c\n\x04tier\x18\x04 \x01(\r\x12\x0e\n\x06tenant\x18\x05 \x01(\t\x12\x0f\n\x07session\x18\x06 \x01(\x12\x12\x17\n\x0f\x66orecast_tokens\x18\x07 \x01(\x01\x12\x11\n\x04luck\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\twant_text\x18\t \x01(\x08\x12\r\n\x05model\x18\n \x01(\t\x12\x12\n\nfrom_index\x18\x0b \x01(\x04\x12\x17\n\nslo_ttft_s\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nslo_tpot_s\x18\r \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04\x63hat\x18\x0e \x01(\x08\x42\x07\n\x05_luckB\r\n\x0b_slo_ttft_sB\r\n\x0b_slo_tpot_s\"7\n\rResumeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nfrom_index\x18\x02 \x01(\x04\"#\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\x0b\x43\x61ncelReply\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"\xa7\x01\n\rClientMessage\x12.\n\x06submit\x18\x01 \x01(\x0b\x32\x1c.windtunnel.v1.SubmitRequestH\x00\x12.\n\x06resume\x18\x02 \x01(\x0b\x32\x1c.windtunnel.v1.ResumeRequestH\x00\x12.\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x1c.windtunnel.v1.CancelRequestH\x00\x42\x06\n\x04kind\"\xaa\x01\n\x0b\x41nswerEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x17.windtunnel.v1.AcceptedH\x00\x12)\n\x06tokens\x18\x03 \x01(\x0b\x32\x17.windtunnel.v1.TokenRunH\x00\x12\'\n\x06\x65nding\x18\x04 \x01(\x0b\x32\x15.windtunnel.v1.EndingH\x00\x42\x06\n\x04kind\"(\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04tier\x18\x02 \x01(\r\"9\n\x0b\x41nswerBatch\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.windtunnel.v1.AnswerEvent2\xa6\x02\n\nDispatcher\x12\x44\n\x06Submit\x12\x1c.windtunnel.v1.SubmitRequest\x1a\x1a.windtunnel.v1.AnswerEvent0\x01\x12H\n\x08\x43onverse\x12\x1c.windtunnel.v1.ClientMessage\x1a\x1a.windtunnel.v1.AnswerBatch(\x01\x30\x01\x12\x44\n\x06Resume\x12\x1c.windtunnel.v1.ResumeRequest\x1a\x1a.windtunnel.v1.AnswerEvent0\x01\x12\x42\n\x06\x43\x61ncel\x12\x1c.windtunnel.v1.CancelRequest\x1a\x1a.windtunnel.v1.CancelReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ewindtunnel/v1/dispatcher.proto\x12\rwindtunnel.v1\x1a\x1bwindtunnel/v1/request.proto\"\x82\x03\n\rSubmitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12%\n\x06prompt\x18\x02 \x01(\x0b\x32\x15.windtunnel.v1.Prompt\x12)\n\x08sampling\x18\x03 \x01(\x0b\x32\x17.windtunnel.v1.Sampling\x12\x0c\n\x04tier\x18\x04 \x01(\r\x12\x0e\n\x06tenant\x18\x05 \x01(\t\x12\x0f\n\x07session\x18\x06 \x01(\x12\x12\x17\n\x0f\x66orecast_tokens\x18\x07 \x01(\x01\x12\x11\n\x04luck\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x11\n\twant_text\x18\t \x01(\x08\x12\r\n\x05model\x18\n \x01(\t\x12\x12\n\nfrom_index\x18\x0b \x01(\x04\x12\x17\n\nslo_ttft_s\x18\x0c \x01(\x01H\x01\x88\x01\x01\x12\x17\n\nslo_tpot_s\x18\r \x01(\x01H\x02\x88\x01\x01\x12\x0c\n\x04\x63hat\x18\x0e \x01(\x08\x12\x13\n\x0btraceparent\x18\x0f \x01(\tB\x07\n\x05_luckB\r\n\x0b_slo_ttft_sB\r\n\x0b_slo_tpot_s\"7\n\rResumeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x12\n\nfrom_index\x18\x02 \x01(\x04\"#\n\rCancelRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\" \n\x0b\x43\x61ncelReply\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"\xa7\x01\n\rClientMessage\x12.\n\x06submit\x18\x01 \x01(\x0b\x32\x1c.windtunnel.v1.SubmitRequestH\x00\x12.\n\x06resume\x18\x02 \x01(\x0b\x32\x1c.windtunnel.v1.ResumeRequestH\x00\x12.\n\x06\x63\x61ncel\x18\x03 \x01(\x0b\x32\x1c.windtunnel.v1.CancelRequestH\x00\x42\x06\n\x04kind\"\xaa\x01\n\x0b\x41nswerEvent\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x0b\x32\x17.windtunnel.v1.AcceptedH\x00\x12)\n\x06tokens\x18\x03 \x01(\x0b\x32\x17.windtunnel.v1.TokenRunH\x00\x12\'\n\x06\x65nding\x18\x04 \x01(\x0b\x32\x15.windtunnel.v1.EndingH\x00\x42\x06\n\x04kind\"(\n\x08\x41\x63\x63\x65pted\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04tier\x18\x02 \x01(\r\"9\n\x0b\x41nswerBatch\x12*\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1a.windtunnel.v1.AnswerEvent2\xa6\x02\n\nDispatcher\x12\x44\n\x06Submit\x12\x1c.windtunnel.v1.SubmitRequest\x1a\x1a.windtunnel.v1.AnswerEvent0\x01\x12H\n\x08\x43onverse\x12\x1c.windtunnel.v1.ClientMessage\x1a\x1a.windtunnel.v1.AnswerBatch(\x01\x30\x01\x12\x44\n\x06Resume\x12\x1c.windtunnel.v1.ResumeRequest\x1a\x1a.windtunnel.v1.AnswerEvent0\x01\x12\x42\n\x06\x43\x61ncel\x12\x1c.windtunnel.v1.CancelRequest\x1a\x1a.windtunnel.v1.CancelReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windtunnel.v1.dispatcher_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SUBMITREQUEST']._serialized_start=79
-  _globals['_SUBMITREQUEST']._serialized_end=444
-  _globals['_RESUMEREQUEST']._serialized_start=446
-  _globals['_RESUMEREQUEST']._serialized_end=501
-  _globals['_CANCELREQUEST']._serialized_start=503
-  _globals['_CANCELREQUEST']._serialized_end=538
-  _globals['_CANCELREPLY']._serialized_start=540
-  _globals['_CANCELREPLY']._serialized_end=572
-  _globals['_CLIENTMESSAGE']._serialized_start=575
-  _globals['_CLIENTMESSAGE']._serialized_end=742
-  _globals['_ANSWEREVENT']._serialized_start=745
-  _globals['_ANSWEREVENT']._serialized_end=915
-  _globals['_ACCEPTED']._serialized_start=917
-  _globals['_ACCEPTED']._serialized_end=957
-  _globals['_ANSWERBATCH']._serialized_start=959
-  _globals['_ANSWERBATCH']._serialized_end=1016
-  _globals['_DISPATCHER']._serialized_start=1019
-  _globals['_DISPATCHER']._serialized_end=1313
+  _globals['_SUBMITREQUEST']._serialized_end=465
+  _globals['_RESUMEREQUEST']._serialized_start=467
+  _globals['_RESUMEREQUEST']._serialized_end=522
+  _globals['_CANCELREQUEST']._serialized_start=524
+  _globals['_CANCELREQUEST']._serialized_end=559
+  _globals['_CANCELREPLY']._serialized_start=561
+  _globals['_CANCELREPLY']._serialized_end=593
+  _globals['_CLIENTMESSAGE']._serialized_start=596
+  _globals['_CLIENTMESSAGE']._serialized_end=763
+  _globals['_ANSWEREVENT']._serialized_start=766
+  _globals['_ANSWEREVENT']._serialized_end=936
+  _globals['_ACCEPTED']._serialized_start=938
+  _globals['_ACCEPTED']._serialized_end=978
+  _globals['_ANSWERBATCH']._serialized_start=980
+  _globals['_ANSWERBATCH']._serialized_end=1037
+  _globals['_DISPATCHER']._serialized_start=1040
+  _globals['_DISPATCHER']._serialized_end=1334
 # @@protoc_insertion_point(module_scope)

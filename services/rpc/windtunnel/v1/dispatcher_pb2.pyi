@@ -37,6 +37,7 @@ class SubmitRequest(_message.Message):
     SLO_TTFT_S_FIELD_NUMBER: _builtins.int
     SLO_TPOT_S_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Unique a client; the same id with the same content again attaches to the answer, it is not served twice."""
     tier: _builtins.int
@@ -55,6 +56,8 @@ class SubmitRequest(_message.Message):
     slo_tpot_s: _builtins.float
     chat: _builtins.bool
     """Framed as a chat completion where it leaves by HTTP."""
+    traceparent: _builtins.str
+    """W3C trace context, passed on to the engine and written into the log."""
     @_builtins.property
     def prompt(self) -> _request_pb2.Prompt: ...
     @_builtins.property
@@ -76,10 +79,11 @@ class SubmitRequest(_message.Message):
         slo_ttft_s: _builtins.float | None = ...,
         slo_tpot_s: _builtins.float | None = ...,
         chat: _builtins.bool = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_luck", b"_luck", "_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_s", b"_slo_ttft_s", "luck", b"luck", "prompt", b"prompt", "sampling", b"sampling", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_s", b"slo_ttft_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_luck", b"_luck", "_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_s", b"_slo_ttft_s", "chat", b"chat", "forecast_tokens", b"forecast_tokens", "from_index", b"from_index", "luck", b"luck", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "session", b"session", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_s", b"slo_ttft_s", "tenant", b"tenant", "tier", b"tier", "want_text", b"want_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_luck", b"_luck", "_slo_tpot_s", b"_slo_tpot_s", "_slo_ttft_s", b"_slo_ttft_s", "chat", b"chat", "forecast_tokens", b"forecast_tokens", "from_index", b"from_index", "luck", b"luck", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "sampling", b"sampling", "session", b"session", "slo_tpot_s", b"slo_tpot_s", "slo_ttft_s", b"slo_ttft_s", "tenant", b"tenant", "tier", b"tier", "traceparent", b"traceparent", "want_text", b"want_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__luck: _TypeAlias = _typing.Literal["luck"]  # noqa: Y015
     _WhichOneofArgType__luck: _TypeAlias = _typing.Literal["_luck", b"_luck"]  # noqa: Y015

@@ -269,6 +269,7 @@ class Welcome(_message.Message):
     TIERS_FIELD_NUMBER: _builtins.int
     ENGINE_POLICY_FIELD_NUMBER: _builtins.int
     KEEP_FIELD_NUMBER: _builtins.int
+    MERGE_S_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Changes when the dispatcher restarts."""
     engine: _builtins.int
@@ -283,6 +284,8 @@ class Welcome(_message.Message):
     silence_s: _builtins.float
     """The link is cut after so long a silence."""
     engine_policy: _builtins.str
+    merge_s: _builtins.float
+    """Batches without an answer's first token or its end may be merged for so long; 0: like tick_s."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TierTargets]: ...
     @_builtins.property
@@ -303,10 +306,11 @@ class Welcome(_message.Message):
         tiers: _abc.Iterable[Global___TierTargets] | None = ...,
         engine_policy: _builtins.str = ...,
         keep: _abc.Iterable[Global___Keep] | None = ...,
+        merge_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "engine_policy", b"engine_policy", "epoch", b"epoch", "heartbeat_s", b"heartbeat_s", "keep", b"keep", "now_s", b"now_s", "report_each_step", b"report_each_step", "report_period_s", b"report_period_s", "silence_s", b"silence_s", "tick_s", b"tick_s", "tiers", b"tiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "engine_policy", b"engine_policy", "epoch", b"epoch", "heartbeat_s", b"heartbeat_s", "keep", b"keep", "merge_s", b"merge_s", "now_s", b"now_s", "report_each_step", b"report_each_step", "report_period_s", b"report_period_s", "silence_s", b"silence_s", "tick_s", b"tick_s", "tiers", b"tiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,6 +406,7 @@ class Enqueue(_message.Message):
     WANT_TEXT_FIELD_NUMBER: _builtins.int
     CREDIT_TO_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The dispatcher's number of the request, unique for the life of its store."""
     attempt: _builtins.int
@@ -419,6 +424,8 @@ class Enqueue(_message.Message):
     """Token indexes below this may be sent; more are granted by Progress."""
     sequence: _builtins.int
     """Counts the Enqueue messages of this link from 1; reports say which they have seen."""
+    traceparent: _builtins.str
+    """W3C trace context of the request, as it came; empty if it had none."""
     @_builtins.property
     def prompt(self) -> _request_pb2.Prompt: ...
     @_builtins.property
@@ -448,10 +455,11 @@ class Enqueue(_message.Message):
         want_text: _builtins.bool = ...,
         credit_to: _builtins.int = ...,
         sequence: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrival_s", b"arrival_s", "attempt", b"attempt", "credit_to", b"credit_to", "forecast_tokens", b"forecast_tokens", "generated", b"generated", "luck", b"luck", "number", b"number", "prompt", b"prompt", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "sampling", b"sampling", "sequence", b"sequence", "session", b"session", "tenant", b"tenant", "tier", b"tier", "want_text", b"want_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrival_s", b"arrival_s", "attempt", b"attempt", "credit_to", b"credit_to", "forecast_tokens", b"forecast_tokens", "generated", b"generated", "luck", b"luck", "number", b"number", "prompt", b"prompt", "prompt_tokens", b"prompt_tokens", "request_id", b"request_id", "sampling", b"sampling", "sequence", b"sequence", "session", b"session", "tenant", b"tenant", "tier", b"tier", "traceparent", b"traceparent", "want_text", b"want_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
