@@ -70,7 +70,7 @@ class Board:
         self.row_of: dict[int, int] = {}
         self.free = list(range(63, -1, -1))
         self.uncounted: set[int] = set()  # engines whose numbers by tier are not those of their lists
-        self.unseen: list[dict[int, int]] = []  # rows sent to an engine and not yet in its reports: their sequence
+        self.unseen: list[dict[int, int]] = []  # an engine's sendings not yet in its reports: row to sequence
         self.sent: list[int] = []
         self.model_tokens: list[int] = []
 

@@ -11,7 +11,7 @@ import numpy as np
 from schedulers.board import Account, Arrival, Board, Place
 from schedulers.counsel import Counsel
 from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
-from schedulers.dispatcher import fewest_requests, lawful
+from schedulers.dispatcher import UNANSWERED, fewest_requests, lawful
 from schedulers.migration import movable
 from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
 from schedulers.rearrange import wanted_moves
@@ -27,9 +27,6 @@ from schedulers.view import (
     Tiers,
 )
 from schedulers.view import TAKE as TAKEN
-
-UNANSWERED = -(2.0**60)
-"""What stands for the answer of a policy that gave none; no engine has this number."""
 
 
 class Desk(Counsel):

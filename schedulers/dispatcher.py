@@ -3,6 +3,9 @@
 from schedulers.policy import HOLD
 from schedulers.view import View
 
+UNANSWERED = -(2.0**60)
+"""What stands for the answer of a policy that gave none; no engine has this number."""
+
 
 def serving(view: View, engine: int) -> bool:
     """True if the engine takes new requests."""

@@ -109,8 +109,8 @@ class Pacer:
         elif kind == "cancel":
             self._drop(message.cancel.number)
         elif kind == "welcome":
-            told = message.welcome
-            self.tick_s, self.merge_s, self.report_s = told.tick_s, told.merge_s, told.report_period_s
+            self.tick_s, self.merge_s = message.welcome.tick_s, message.welcome.merge_s
+            self.report_s = message.welcome.report_period_s
             self.welcomed.set()
 
     def _acknowledged(self, told: link.RequestProgress) -> None:
@@ -208,9 +208,7 @@ class Web(asyncio.Protocol):
         else:
             asyncio.get_running_loop().call_later(self.pace.gap_s, self._make, seed, upto, most)
         ending = b"0\r\n\r\n" if upto >= most else b""
-        self.transport.write(
-            b"%b%x\r\n%b\r\n%b" % (b"" if made else SSE, len(event), event, ending)
-        )
+        self.transport.write(b"%b%x\r\n%b\r\n%b" % (b"" if made else SSE, len(event), event, ending))
 
 
 async def serve(dispatcher: str, key: str, pace: Pace) -> None:
@@ -236,7 +234,9 @@ def main() -> int:
 
     import uvloop
 
-    address, key, first_s, gap_s, tokens = (sys.argv[1:] + ["", "", "0.02", "0.05", "8"][len(sys.argv) - 1 :])[:5]
+    address, key, first_s, gap_s, tokens = (
+        sys.argv[1:] + ["", "", "0.02", "0.05", "8"][len(sys.argv) - 1 :]
+    )[:5]
     gc.collect()
     gc.freeze()
     uvloop.run(serve(address, key, Pace(float(first_s), float(gap_s), int(tokens))))

@@ -7,16 +7,13 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import replace
 from math import inf
-from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from windtunnel.bench_paths import Fleet, Paced, cpu_of
 from windtunnel.compare import WIDTH
 from windtunnel.up import AsJson
 
@@ -25,10 +22,15 @@ if TYPE_CHECKING:
     from loadgen.replay.schedule import Schedule
     from services.local import Running, State
 
-CHUNKS = 8
-"""Tokens, and so messages, of an answer in the latency rows."""
+CHUNKS, CHUNK_TOKENS = 8, 8
+"""Chunks of an answer in the latency rows, one every 50 ms after the first 20 ms, and the tokens of each."""
 
-SETTLE_S = 0.5
+DIRECT, HTTP, GRPC, ROUTER = (
+    "no dispatcher, HTTP",
+    "dispatcher, HTTP",
+    "dispatcher, gRPC",
+    "vllm-router, HTTP",
+)
 
 
 class Cell(NamedTuple):
@@ -53,23 +55,33 @@ def live(
     seconds: Annotated[float, typer.Option(min=1.0, help="Length of each latency row.")] = 6.0,
     runs: Annotated[int, typer.Option(min=1, help="Rounds; medians are printed.")] = 3,
     streams: Annotated[int, typer.Option(min=1, help="Streams held open at once.")] = 2000,
+    router: Annotated[
+        str,
+        typer.Option(
+            "--router", help="Path of a vllm-router to measure beside; found on the PATH if unsaid."
+        ),
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """TTFT that the dispatcher adds, tokens through it, streams, CPU a request, and the load generator's own lag.
 
-    The same Poisson arrivals of 8 tokens each go to a simulated worker directly and through the dispatcher, by HTTP
-    and by gRPC, turn by turn; added is the difference of medians, and of 99th percentiles. Everything runs on this
+    The same Poisson arrivals go to a worker that makes 8 chunks of 8 tokens by the clock: directly, through the
+    dispatcher by HTTP and by gRPC, and through vllm-router where there is one, turn by turn; added is the difference
+    of medians, and of 99th percentiles. Then each figure is held against its target. Everything runs on this
     machine, so ratios travel and milliseconds do not.
 
     Example: windtunnel bench live --rate 100 --rate 500 --runs 3
     """
+    from windtunnel.bench_targets import judged
+
     told: dict[str, Any] = {"machine": machine(), "runs": runs}
-    with Testbed(speed=1.0) as place:
-        told["latency"] = [latency(place.state, rate, seconds, runs) for rate in rates or (100.0, 500.0)]
-        told["streams"] = hold(place.state, streams)
-    with Testbed(speed=200.0) as place:
-        told["through"] = median_of([through(place.state) for _ in range(runs)], "tokens_per_s")
+    with Paced(router) as place:
+        told["latency"] = [latency(place, rate, seconds, runs) for rate in rates or (100.0, 500.0)]
+        told["streams"] = hold(place.dispatcher, streams)
+    with Fleet(speed=200.0) as state:
+        told["through"] = median_of([through(state) for _ in range(runs)], "tokens_per_s")
     told["load_generator"] = median_of([own_lag(1000.0, seconds) for _ in range(runs)], "lag_p99_s")
+    told["targets"] = judged(told)
     if as_json:
         typer.echo(json.dumps(told))
     else:
@@ -79,30 +91,6 @@ def live(
 def machine() -> dict[str, Any]:
     """Cores and what else they do."""
     return {"cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-
-
-class Testbed:
-    """A dispatcher without a journal file's cost hidden: the embedded store, two workers, gone at the end."""
-
-    def __init__(self, speed: float) -> None:
-        self.speed = speed
-        self._stack = ExitStack()
-
-    def __enter__(self) -> "Testbed":
-        from services.local import Wish, start, stop
-        from windtunnel.up import live_plan
-
-        folder = Path(self._stack.enter_context(TemporaryDirectory(prefix="windtunnel-bench-")))
-        plan = live_plan("quick", 2)
-        plan = replace(plan, fleet=replace(plan.fleet, sequences_max=4096, budget_max=8192))
-        spec = "fcfs-chunked+least-requests"
-        self._stack.callback(stop, folder, grace_s=1.0)
-        self.state: State = start(Wish(folder, plan, spec, spec, self.speed))
-        time.sleep(SETTLE_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
 
 def arrivals(rate_per_s: float, count: int, output: int, *, poisson: bool = True) -> "Schedule":
@@ -176,37 +164,29 @@ def measure(path: str, schedule: "Schedule", sender: Any, dispatcher: "Running |
     )  # fmt: skip
 
 
-def cpu_of(one: "Running | None") -> float:
-    """CPU seconds of a process so far."""
-    if one is None:
-        return 0.0
-    fields = Path(f"/proc/{one.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def latency(state: "State", rate_per_s: float, seconds: float, runs: int) -> dict[str, Any]:
-    """The three paths at one rate, turn by turn; medians over the rounds and what the dispatcher adds."""
+def latency(place: "Paced", rate_per_s: float, seconds: float, runs: int) -> dict[str, Any]:
+    """The paths at one rate, turn by turn; medians over the rounds and what each adds to none."""
     from loadgen.replay.http_sender import HttpSender
     from services.sender import GrpcSender
 
-    count = int(rate_per_s * seconds)
-    door, direct = state.dispatcher, f"http://{state.workers[0].http}"
+    count, door = int(rate_per_s * seconds), place.dispatcher
 
-    def schedule() -> "Schedule":
-        return arrivals(rate_per_s, count, CHUNKS)
+    def by_http(path: str, one: "Running", counted: "Running | None") -> Cell:
+        asked = arrivals(rate_per_s, count, CHUNKS * CHUNK_TOKENS)
+        return measure(path, asked, HttpSender(f"http://{one.http}", asked), counted)
+
+    def by_grpc() -> Cell:
+        asked = arrivals(rate_per_s, count, CHUNKS * CHUNK_TOKENS)
+        return measure(GRPC, asked, GrpcSender(door.grpc, asked), door)
 
     paths: dict[str, Callable[[], Cell]] = {
-        "no dispatcher, HTTP": lambda: by_http("no dispatcher, HTTP", schedule(), direct, None),
-        "dispatcher, HTTP": lambda: by_http("dispatcher, HTTP", schedule(), f"http://{door.http}", door),
-        "dispatcher, gRPC": lambda: by_grpc("dispatcher, gRPC", schedule(), door),
+        DIRECT: lambda: by_http(DIRECT, place.direct, None),
+        HTTP: lambda: by_http(HTTP, door, door),
+        GRPC: by_grpc,
     }
-
-    def by_http(path: str, asked: "Schedule", url: str, one: "Running | None") -> Cell:
-        return measure(path, asked, HttpSender(url, asked), one)
-
-    def by_grpc(path: str, asked: "Schedule", one: "Running") -> Cell:
-        return measure(path, asked, GrpcSender(one.grpc, asked), one)
-
+    other = place.router
+    if other is not None:
+        paths[ROUTER] = lambda: by_http(ROUTER, other, other)
     cells: dict[str, list[Cell]] = {path: [] for path in paths}
     for turn in range(runs):
         for path, run in paths.items():
@@ -229,12 +209,14 @@ def merged(cells: list[Cell]) -> dict[str, Any]:
     return told
 
 
-def hold(state: "State", streams: int) -> dict[str, Any]:
-    """So many streams open at once through the dispatcher, by gRPC."""
+def hold(dispatcher: "Running", streams: int) -> dict[str, Any]:
+    """So many streams open at once through the dispatcher, by gRPC: each lasts for as long as all need to begin."""
     from services.sender import GrpcSender
 
-    schedule = arrivals(streams / 5.0, streams, 250, poisson=False)
-    cell = measure("streams", schedule, GrpcSender(state.dispatcher.grpc, schedule), state.dispatcher)
+    begin_s = 5.0
+    tokens = CHUNK_TOKENS * (1 + int(1.5 * begin_s / 0.05))
+    schedule = arrivals(streams / begin_s, streams, tokens, poisson=False)
+    cell = measure("streams", schedule, GrpcSender(dispatcher.grpc, schedule), dispatcher)
     typer.echo(f"{streams} streams done", err=True)
     return cell._asdict()
 
@@ -284,7 +266,7 @@ def show(told: dict[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     known = told["machine"]
     where = f"{known['cores']} cores, load {known['load']}"
-    title = f"{CHUNKS} tokens a request, medians of {told['runs']} rounds; {where}"
+    title = f"{CHUNKS} chunks of {CHUNK_TOKENS} tokens a request, medians of {told['runs']} rounds; {where}"
     table = Table(title=title, title_justify="left", box=None)
     for head in (
         "req/s",
@@ -317,3 +299,9 @@ def show(told: dict[str, Any]) -> None:
         f"{own['client_cpu_s'] * 1e3:.2f} CPU ms a request, {own['finished']} of {own['requests']} finished.",
         highlight=False,
     )
+    for row in told["targets"]:
+        word = "reached" if row["reached"] else f"NOT reached: {row['limit']}"
+        console.print(
+            f"{row['what']}: {row['measured']:,.2f} {row['unit']}, wanted {row['wanted']} {word}",
+            highlight=False,
+        )

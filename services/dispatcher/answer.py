@@ -131,7 +131,7 @@ def enqueue_of(answer: Answer, attempt: int, sequence: int) -> link.Enqueue:
         prompt_tokens=answer.prompt_tokens, sampling=asked.sampling, generated=answer.tokens,
         tier=asked.tier, tenant=answer.tenant, session=asked.session, arrival_s=answer.arrived_s,
         forecast_tokens=asked.forecast_tokens, luck=asked.luck, want_text=asked.want_text,
-        credit_to=answer.credit_to, sequence=sequence,
+        credit_to=answer.credit_to, sequence=sequence, traceparent=asked.traceparent,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 
 from services.config import Config
-from services.dispatcher.intake import Client, Refusal
+from services.dispatcher.intake import Client, Refusal, trace_of
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
@@ -90,6 +90,7 @@ def submission(raw: bytes, chat: bool, headers: Mapping[str, str], config: Confi
     asked = door.SubmitRequest(request_id=headers.get("x-request-id") or f"wt-{uuid4().hex}", want_text=True)
     asked.tier = tier_of(headers, body.priority, config)
     asked.chat = chat
+    asked.traceparent = trace_of(headers.get("traceparent", ""))
     try:
         fill_prompt(asked.prompt, body)
         asked.model = body.model or ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from services.dispatcher.answer import Answer, Refused
-from services.dispatcher.intake import Client
+from services.dispatcher.intake import Client, trace_of
 from services.dispatcher.reasons import REASONS, ending
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 from services.rpc.windtunnel.v1 import dispatcher_pb2_grpc
@@ -91,6 +91,11 @@ class Audience:
         self.at.clear()
 
 
+def metadata_of(context: Any) -> dict[str, str | bytes]:
+    """What a client sent beside its call."""
+    return dict(context.invocation_metadata() or ())
+
+
 def cut(answer: Answer, start: int, stop: int) -> wire.TokenRun:
     """A part of an answer's tokens."""
     return wire.TokenRun(offset=start, tokens=answer.tokens[start:stop], pieces=answer.pieces[start:stop])
@@ -107,6 +112,8 @@ class ClientDoor(dispatcher_pb2_grpc.DispatcherServicer):
     ) -> AsyncIterator[door.AnswerEvent]:
         """One request; an ending other than finished also ends the call with its status."""
         client = await self._client(context)
+        if not request.traceparent:
+            request.traceparent = trace_of(str(metadata_of(context).get("traceparent", "")))
         try:
             answer = await self.heart.submit(request, client)
         except Refused as refused:
@@ -224,7 +231,7 @@ class ClientDoor(dispatcher_pb2_grpc.DispatcherServicer):
         return self.heart.by_id.get((client.tenant, request_id))
 
     async def _client(self, context: Any) -> Client:
-        shown = dict(context.invocation_metadata() or ()).get("authorization", "")
+        shown = metadata_of(context).get("authorization", "")
         client = self.heart.doorkeeper.client(shown if isinstance(shown, str) else "")
         if client is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a valid key is needed")

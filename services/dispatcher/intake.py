@@ -14,6 +14,8 @@ from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 
 NAME = re.compile(r"[A-Za-z0-9._:~@/+=-]{1,128}")
 """Request ids and tenants: nothing that could break a header, a log line or a metric."""
+TRACE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+"""W3C traceparent: version, trace, parent, flags."""
 TENANTS_MAX = 64
 BYTES_A_TOKEN = 4
 """Of prompts that come as text: an estimate for queues and limits; the engine's own count is in the usage."""
@@ -90,6 +92,8 @@ class Doorkeeper:
         if asked.tier >= tiers:
             raise Refusal("bad_tier", f"tier {asked.tier}: there are 0..{tiers - 1}")
         asked.tier = max(asked.tier, client.tier_cap)
+        if asked.traceparent:
+            asked.traceparent = trace_of(asked.traceparent)
         if client.key is not None:
             asked.tenant = client.tenant
         tokens = prompt_tokens(asked)
@@ -126,10 +130,19 @@ def prompt_tokens(asked: door.SubmitRequest) -> int:
 
 def packed(asked: door.SubmitRequest) -> tuple[bytes, bytes]:
     """A submission's bytes for the journal, and a mark that tells it from another one under the same id."""
-    from_index, asked.from_index = asked.from_index, 0  # where a client begins to listen changes nothing
     raw = asked.SerializeToString(deterministic=True)
-    asked.from_index = from_index
-    return raw, hashlib.sha256(raw).digest()[:16]
+    if not asked.from_index and not asked.traceparent:
+        return raw, hashlib.sha256(raw).digest()[:16]
+    plain = door.SubmitRequest()
+    plain.CopyFrom(asked)
+    plain.from_index, plain.traceparent = 0, ""  # these may differ when a client asks again
+    return raw, hashlib.sha256(plain.SerializeToString(deterministic=True)).digest()[:16]
+
+
+def trace_of(shown: str) -> str:
+    """A W3C trace context as it is passed on; '' for one that is malformed, which counts as none."""
+    found = TRACE.fullmatch(shown)
+    return shown if found and found[1] != "ff" and found[2].strip("0") and found[3].strip("0") else ""
 
 
 def same_secret(shown: str, secret: str) -> bool:

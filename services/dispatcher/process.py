@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import orjson
@@ -122,7 +122,7 @@ class Timed(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The headers are here."""
         self.deadline.cancel()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
+        cast(dict[str, Any], self.scope)[CONNECTION] = self
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
