@@ -13,7 +13,7 @@ from schedulers.view import FINISH, REJECT
 from services.config import Config
 from services.dispatcher.answer import GAP, Answer, Engine, Listener, Refused, enqueue_of
 from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, packed
-from services.dispatcher.logs import log
+from services.dispatcher.logs import traced
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import REASONS, ending
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
@@ -339,11 +339,7 @@ class Dispatcher:
         else:  # refused while it was being journalled: `submit` tells its client
             self.note(Ended(answer.number, how.SerializeToString()))
         self.ended[answer.number] = answer
-        if answer.submission.traceparent:
-            log.info(
-                "request ended", traceparent=answer.submission.traceparent, request_id=answer.request_id,
-                reason=how.reason, engine=answer.engine, tokens=len(answer.tokens), seconds=how.ended_after_s,
-            )  # fmt: skip
+        traced(answer)
         answer.notify()
         while len(self.ended) > self.config.limits.open_requests:
             self._forget(next(iter(self.ended.values())))
@@ -400,6 +396,5 @@ class Dispatcher:
     def _tell_cancel(self, answer: Answer) -> None:
         worker = self.engines.get(answer.engine)
         if worker is not None and worker.connected and answer.journalled:
-            worker.send(
-                link.DispatcherMessage(cancel=link.Cancel(number=answer.number, attempt=answer.attempt))
-            )
+            cancel = link.Cancel(number=answer.number, attempt=answer.attempt)
+            worker.send(link.DispatcherMessage(cancel=cancel))

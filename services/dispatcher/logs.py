@@ -3,10 +3,13 @@
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
+
+if TYPE_CHECKING:
+    from services.dispatcher.answer import Answer
 
 SECRETS = ("authorization", "key", "password", "token", "secret", "prompt", "cookie")
 
@@ -35,3 +38,13 @@ def configure(level: str = "info") -> None:
 
 
 log = structlog.get_logger()
+
+
+def traced(answer: "Answer") -> None:
+    """Write the end of a request that came with a trace context into the log; others are in the metrics alone."""
+    how, trace = answer.ending, answer.submission.traceparent
+    if trace and how is not None:
+        log.info(
+            "request ended", traceparent=trace, request_id=answer.request_id, reason=how.reason,
+            engine=answer.engine, answered=len(answer.tokens), seconds=round(how.ended_after_s, 6),
+        )  # fmt: skip
