@@ -160,7 +160,7 @@ def summarise(
     inside = Facts._make(column[low:high] for column in facts)
     done = inside.outcome == FINISHED
     span_s = _span(facts.arrival_s, low, high)
-    latency = _latencies(inside)
+    latency = latencies(inside)
     row: dict[str, Any] = {"scored": float(high - low), "scored_s": span_s}
     row["finished_share"] = float(done.mean())
     row["rejected_share"] = float((inside.outcome == REJECTED).mean())
@@ -188,7 +188,7 @@ def summarise(
         row.update(stats)
         if base in sketched:
             sketches[f"{sketched[base]}_sketch"] = sketch
-    row.update({_column("itl", stat): _gap_quantile(totals.gaps, stat) for stat in _TAILS})
+    row.update({_column("itl", stat): gap_quantile(totals.gaps, stat) for stat in _TAILS})
     row["throughput_tokens_per_s"] = _throughput(facts, facts.arrival_s[low], span_s)
     row["recomputed_share"] = (
         totals.recomputed_tokens / totals.prefill_tokens if totals.prefill_tokens else None
@@ -200,7 +200,7 @@ def summarise(
 
 def met(slo: str, facts: Facts, tiers: Sequence[tuple[float, float, float, float]]) -> Flags:
     """Return which requests finished and met every target of an SLO set, shape (n,); ``tiers`` as above."""
-    return np.asarray((facts.outcome == FINISHED) & _met(slo, facts, _latencies(facts), tiers), np.bool_)
+    return np.asarray((facts.outcome == FINISHED) & _met(slo, facts, latencies(facts), tiers), np.bool_)
 
 
 def expand(slo_sets: Sequence[str]) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def _span(arrival_s: Floats, low: int, high: int) -> float:
     return float((arrival_s[high - 1] - arrival_s[low]) * count / max(1, count - 1))
 
 
-def _latencies(facts: Facts) -> dict[str, Floats]:
+def latencies(facts: Facts) -> dict[str, Floats]:
     """Return each latency a request, NaN where it has none (TPOT of a single token, for one)."""
     ttft = facts.first_token_s - facts.arrival_s
     e2e = facts.finished_s - facts.arrival_s
@@ -349,7 +349,7 @@ def _quantiles(
     return columns, sketch
 
 
-def _gap_quantile(gaps: npt.NDArray[np.int64], stat: str) -> float | None:
+def gap_quantile(gaps: npt.NDArray[np.int64], stat: str) -> float | None:
     """Return a quantile of the gap histogram, log-interpolated inside its bin (4 % wide); None without
     gaps.
     """

@@ -91,7 +91,10 @@ def wiring_of(cluster: Cluster | None, token_bytes: float) -> Wiring:
 
 def fleet_json(plan: Plan, setup: Setup) -> str:
     """Return the fleet as canonical JSON, with the resolved blocks, step-time coefficients and wiring."""
-    told = asdict(plan.fleet) | {"blocks": setup.blocks, "costs": [float(cost) for cost in setup.costs]}
+    told = asdict(plan.fleet) | {
+        "blocks": np.asarray(setup.blocks).tolist(),  # a list where engines differ
+        "costs": np.asarray(setup.costs, float).tolist(),
+    }
     if plan.cluster is not None:
         told["cluster"] = asdict(plan.cluster) | {"token_bytes": setup.wiring.moving.token_bytes}
     return json.dumps(told, sort_keys=True, separators=(",", ":"))

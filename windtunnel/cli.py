@@ -20,6 +20,7 @@ PARTS = {
     "profiles": ("windtunnel.profiles:app", "List step-time profiles with origin and error."),
     "plan": ("windtunnel.plans:plan_app", "List plans, and show what one would run and ask."),
     "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
+    "cluster": ("windtunnel.cluster:app", "Simulate one window on one fleet, and watch it."),
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
     "study": ("windtunnel.study:app", "Run a whole study: windows, capacity, runs, statistics, report."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
