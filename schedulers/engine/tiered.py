@@ -1,11 +1,15 @@
 """Tiers in one engine, lever by lever: who waits in front, what is kept free for whom, who leaves when memory ends.
 
-With all levers at 0 it is ``fcfs-chunked`` to the last bit. What strict order is worth to tier 0, and what not: a
-waiting request of tier 0 is overtaken by nobody of a lower tier, so it starts once the step under way ends, the
-prompts that lower tiers have begun are through (at most their tokens / the step's budget steps; chunks in progress
-are served before newcomers), and a slot and blocks are free (with ``preempt=1``: at once, else when somebody ends).
-Lower tiers still share its steps: a step takes as long as all that decode in it, so its tokens come further apart.
-"One step and one block" is true of a machine whose steps carry one tier alone, not of a batch that is shared.
+With all levers at 0 it is ``fcfs-chunked`` to the last bit. What ``order=1,victim=1,preempt=1`` promises tier 0
+against any load of lower tiers, as long as tier 0 alone fits its engine (tests/sim/test_promises.py):
+
+* between two of its tokens lies one step: it is served first and nobody of a lower tier makes it leave;
+* with nobody of tier 0 before it, it starts after the step under way, the prompt that a lower tier has begun, which
+  is served before newcomers (its tokens / (budget - slots) steps), and steps that evict somebody (one a slot at
+  most).
+
+Not promised is that lower tiers cost tier 0 "one step and one block" in all: a step takes as long as all that decode
+in it, so each of its tokens comes a little later. That is the price of a shared batch, and no order takes it away.
 """
 
 from math import inf
@@ -113,6 +117,7 @@ def budget(view: View, engine: int, now_s: float) -> float:
 POLICY = EnginePolicy(
     name="tiered",
     order=order,
+    serve=order,
     admit=admit,
     budget=budget,
     evict=evict,
