@@ -47,6 +47,7 @@ class Target(NamedTuple):
     admin: str = ""
     admin_key: str = ""
     workers: tuple[str, ...] = ()
+    driver: str = "live"
 
     @property
     def http(self) -> bool:
@@ -185,7 +186,7 @@ def nothing(gaps: Ints) -> Totals:
 
 def live_key(live: Live) -> RunKey:
     """Return the key of a live run: the simulator's with another driver; a foreign system goes by its label."""
-    key = replace(key_of(live.task, live.region, live.spec), driver="live")
+    key = replace(key_of(live.task, live.region, live.spec), driver=live.target.driver)
     if live.target.label:
         label = live.target.label
         key = replace(

@@ -26,6 +26,9 @@ STATE = "state.json"
 READY_S = 60.0
 """How long a process may take until it is ready."""
 
+REAL_READY_S = 400.0
+"""The same for a real engine, which loads its model."""
+
 STOP_S = 10.0
 """How long processes may take to end after SIGTERM; then they are killed."""
 
@@ -34,6 +37,17 @@ EVERYTHING = 100_000
 
 PATIENCE_S = 3600.0
 """Timeouts of an experiment, for the same reason."""
+
+
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # no process of its own for the model: a minute less to start
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the default would put every engine on the first core
+    "OMP_NUM_THREADS": "1",
+}
+"""What vLLM gets told by its environment; what the caller's environment says already stands."""
 
 
 class NotReadyError(Exception):
@@ -61,6 +75,7 @@ class State:
     speed: float
     admin_key: str
     worker_key: str
+    driver: str = "live"  # as results name it: live (simulated workers), vllm, or paced
     processes: tuple[Running, ...] = field(default_factory=tuple)
 
     @property
@@ -72,6 +87,16 @@ class State:
     def workers(self) -> tuple[Running, ...]:
         """All others."""
         return self.processes[1:]
+
+
+@dataclass(frozen=True)
+class RealWorkers:
+    """Workers with a real engine: the Python that has vLLM, the model; paced: steps are stretched to the profile."""
+
+    python: str
+    model: str
+    device: str = "cpu"
+    paced: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +114,7 @@ class Wish:
     chaos: bool = False
     queue_max: int = EVERYTHING
     patience_s: float = PATIENCE_S
+    real: "RealWorkers | None" = None
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
@@ -111,6 +137,7 @@ def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
         speed=wish.speed,
         admin_key=secrets.token_urlsafe(18),
         worker_key=secrets.token_urlsafe(18),
+        driver="live" if wish.real is None else "paced" if wish.real.paced else "vllm",
     )
     started: list[Running] = []
 
@@ -127,7 +154,14 @@ def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
             name = f"worker-{number}"
             settings = folder / f"{name}.toml"
             _write(settings, worker_toml(wish, state, name, door.grpc))
-            begin(folder, name, ["services.worker", "--config", str(settings)], note)
+            module = "services.worker" if wish.real is None else "services.worker.vllm"
+            begin(
+                folder,
+                name,
+                [module, "--config", str(settings)],
+                note,
+                wish.real.python if wish.real else None,
+            )
         for number in range(wish.plan.fleet.engines):
             worker = await_ready(folder, f"worker-{number}", started, note)
             notice(f"{worker.name}: http://{worker.http} grpc {worker.grpc}")
@@ -145,16 +179,18 @@ def launch(folder: Path, name: str, module: list[str], note: Callable[[Running],
     return await_ready(folder, name, [one], note)
 
 
-def begin(folder: Path, name: str, module: list[str], note: Callable[[Running], None]) -> Running:
-    """Start a process in a session of its own, output to NAME.out and NAME.log."""
+def begin(
+    folder: Path, name: str, module: list[str], note: Callable[[Running], None], python: str | None = None
+) -> Running:
+    """Start a process in a session of its own, output to NAME.out and NAME.log; by another Python if one is named."""
     with open(folder / f"{name}.out", "wb") as out, open(folder / f"{name}.log", "wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *module],
+            [python or sys.executable, "-m", *module],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=log,
             start_new_session=True,
-            env=environment(),
+            env=environment() if python is None else SETTINGS | environment(),
             cwd=folder,
         )
     process.returncode = 0  # it outlives this command, and nobody is to be warned of that
@@ -173,7 +209,9 @@ def environment() -> dict[str, str]:
 def await_ready(folder: Path, name: str, started: list[Running], note: Callable[[Running], None]) -> Running:
     """Wait for the line that says where a process listens; raises NotReadyError with the end of its log."""
     one = next(one for one in started if one.name == name)
-    until_s = time.monotonic() + READY_S
+    real = read_state(folder)
+    patience_s = READY_S if real is None or real.driver == "live" else REAL_READY_S
+    until_s = time.monotonic() + patience_s
     while time.monotonic() < until_s:
         for line in _text(folder / f"{name}.out").splitlines():
             with suppress(ValueError):
@@ -338,8 +376,12 @@ def worker_toml(wish: Wish, state: State, name: str, dispatcher: str) -> str:
     lines = [
         f"worker_id = {json.dumps(name)}", f"dispatcher = {json.dumps(dispatcher)}",
         f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(wish.paced.partition('+')[0])}",
-        f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}", "[fleet]",
+        f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}",
     ]  # fmt: skip
+    if wish.real is not None:
+        asked = {"model": wish.real.model, "device": wish.real.device, "paced": wish.real.paced}
+        lines += [f"{key} = {json.dumps(value)}" for key, value in asked.items()]
+    lines.append("[fleet]")
     lines += [
         f"{key} = {json.dumps(value)}"
         for key, value in asdict(fleet).items()

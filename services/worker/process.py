@@ -7,11 +7,12 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -32,6 +33,8 @@ from services.worker.web import Web
 from services.worker.worker import Worker
 
 log = structlog.get_logger()
+
+Config = TypeVar("Config", bound=WorkerConfig)
 
 SERVICES = ("", "windtunnel.v1.WorkerPeer")
 """Names under which health is told."""
@@ -58,15 +61,17 @@ class Place:
 
 
 @asynccontextmanager
-async def running(config: WorkerConfig) -> AsyncIterator[Place]:
-    """Run a worker in this loop: it listens, connects to its dispatcher and steps.
+async def running(
+    config: WorkerConfig, worker: Worker | None = None, mover: type[Moves] = Moves
+) -> AsyncIterator[Place]:
+    """Run a worker in this loop, a simulated one if none is given: it listens, connects to its dispatcher and steps.
 
     Raises InputError for a bad profile or policy, OSError for an address that is taken.
     """
-    worker = Worker(config, UNTOLD)
+    worker = worker or Worker(config, UNTOLD)
     link = Link(worker, incarnation=secrets.randbits(63))
     faults = Faults(worker, link)
-    moves = link.mover = Moves(worker, link, faults)
+    moves = link.mover = mover(worker, link, faults)
     server, told = grpc.aio.server(options=OPTIONS), health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(told, server)
     add_WorkerPeerServicer_to_server(moves, server)
@@ -105,7 +110,7 @@ async def tell_health(place: Place, *, good: bool) -> None:
         await place.health.set(name, status)
 
 
-async def serve(config: WorkerConfig) -> int:
+async def serve(config: WorkerConfig, worker: Worker | None = None, mover: type[Moves] = Moves) -> int:
     """Run until SIGTERM or SIGINT, or until the dispatcher says goodbye; return the exit code.
 
     The first signal drains: readiness falls, no new work comes, what is held ends within the grace. A second one
@@ -120,7 +125,7 @@ async def serve(config: WorkerConfig) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, heed, number)
-    async with running(config) as place:
+    async with running(config, worker, mover) as place:
         await _first_of(place, place.link.up, stop, place.link.left)
         say({"event": "ready", "worker_id": config.worker_id, "grpc": place.grpc, "http": place.http})
         gc.freeze()
@@ -152,7 +157,17 @@ def say(told: dict[str, object]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and serve; 2 for bad settings."""
-    parser = argparse.ArgumentParser(prog="python -m services.worker", description=__doc__)
+    return command(WorkerConfig(), serve, "python -m services.worker", arguments)
+
+
+def command(
+    default: Config,
+    work: Callable[[Config], Coroutine[Any, Any, int]],
+    name: str,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Read the command line into settings, starting from a default, and do the work; 2 for bad settings."""
+    parser = argparse.ArgumentParser(prog=name, description=__doc__)
     parser.add_argument("--config", type=Path, help="TOML file (services/worker/config.py)")
     for name in ("worker-id", "dispatcher", "grpc", "http", "advertise", "engine-policy"):
         parser.add_argument(f"--{name}", default=None)
@@ -163,9 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     try:
-        config = read_config(given.pop("config"), **given)
+        config = read_config(given.pop("config"), default, **given)
         with suppress(KeyboardInterrupt):
-            return uvloop.run(serve(config))
+            return uvloop.run(work(config))
     except (InputError, OSError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return 2

@@ -40,10 +40,20 @@ class Worker:
     ``step_seen`` is called after each step that ended and after each that was formed.
     """
 
-    def __init__(self, config: WorkerConfig, tiers: Tiers, now_s: Callable[[], float] = monotonic) -> None:
+    driver = "sim"
+    """What makes the tokens, as the dispatcher is told."""
+
+    def __init__(
+        self,
+        config: WorkerConfig,
+        tiers: Tiers,
+        now_s: Callable[[], float] = monotonic,
+        engine: Engine | None = None,
+    ) -> None:
         self.config, self.now_s = config, now_s
         self.policy = config.engine_policy
-        self.engine = Engine(load(self.policy), setup_of(config, tiers))
+        self.model = config.fleet.profile.split("/")[0]
+        self.engine = engine or Engine(load(self.policy), setup_of(config, tiers))
         self.gauges = Gauges(self)
         self.answers: dict[int, Answer] = {}
         self.dirty: set[int] = set()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.vllm_place import SETTINGS
+from services.local import SETTINGS
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 

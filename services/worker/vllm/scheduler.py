@@ -20,11 +20,21 @@ from services.worker.engine import Key
 from services.worker.vllm.capability import check_version, refuse_unable
 from services.worker.vllm.leaving import for_memory, for_others
 from services.worker.vllm.queue import PolicyQueue
-from services.worker.vllm.settings import Settings, ask_of, settings_of
+from services.worker.vllm.settings import NAME, Settings, ask_of, settings_of, tiers_from
 from services.worker.vllm.shadow import Shadow
+from services.worker.vllm.wire import EngineEnd, Record, end_with_parent, key_of
 
 POLL_S = 0.002
 """How long an engine that lets nobody run rests before it looks again; vLLM's own loop would spin."""
+
+
+SLACK_S = 0.05
+"""A paced engine that is behind by more gives its clock up, and goes on from the present."""
+
+
+def blank() -> Record:
+    """Return the record of a step that has not begun."""
+    return Record(0.0, 0.0, 0.0, 0, {}, {}, [], [], [])
 
 
 class Worth:
@@ -55,7 +65,12 @@ class Policies:
         self.now_s = 0.0
         self.full_budget = this.max_num_scheduled_tokens
         self.refused: list[Request] = []
-        self.strays = 0  # decisions of vLLM that the policy did not ask for; 0 unless something is wrong
+        self.line = EngineEnd(self.settings.socket) if self.settings.socket else None
+        if self.line is not None:
+            end_with_parent()
+        self.names: dict[str, int | str] = {}  # the worker's key of each request
+        self.record = blank()
+        self.flights: dict[int, Record] = {}  # steps under way, by their output
         this.policy = SchedulingPolicy.PRIORITY  # evicts by Worth
         this.waiting = self.queue = PolicyQueue(self.shadow)
         this.scheduler_reserve_full_isl = False  # admission is the policy's; else the engine model's default
@@ -72,8 +87,10 @@ class Policies:
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Form the next step: vLLM's loops over queue and batch, both in the policy's order."""
         this: Any = self
-        self.now_s = now_s = self.clock()
+        self._heed()
+        self.now_s = now_s = self.starting_s()
         shadow = self.shadow
+        self.record.start_s = now_s
         shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
         this.max_num_scheduled_tokens = shadow.begin(now_s)
         order, held = self._sort_batch(now_s)
@@ -91,13 +108,36 @@ class Policies:
             self.queue.now_s = None
             this.max_num_scheduled_tokens = self.full_budget
         self._refuse()
-        self.formed(output, shadow.close(now_s))
+        self.record.lasts_s = shadow.close(now_s)
+        self.flights[id(output)], self.record = self.record, blank()
+        if not output.num_scheduled_tokens and self.clock is time.monotonic:
+            time.sleep(min(POLL_S, max(0.0, shadow.sleep_s(now_s))))  # vLLM's own loop would spin
         return output
 
-    def formed(self, output: Any, lasts_s: float) -> None:
-        """A step was formed that lasts so long by the model; 0 if it carries nothing."""
-        if not output.num_scheduled_tokens:
-            time.sleep(min(POLL_S, max(0.0, self.shadow.sleep_s(self.now_s))))
+    def starting_s(self) -> float:
+        """When the step that is about to be formed starts: now, or in a paced engine when the one before it ended."""
+        now_s, plant = self.clock(), self.shadow.rig.plant
+        ended_s = float(plant.clock_s[0])
+        goes_on = self.settings.paced and now_s - ended_s < SLACK_S and ended_s <= now_s
+        return ended_s if goes_on else now_s
+
+    def landing_s(self, record: Record) -> float:
+        """When a step that the model has just run has ended; a paced engine waits for it."""
+        now_s = self.clock()
+        if not self.settings.paced:
+            return now_s
+        due_s = record.start_s + record.lasts_s
+        if due_s > now_s:
+            time.sleep(due_s - now_s)
+        return due_s if now_s - due_s < SLACK_S else now_s
+
+    def _heed(self) -> None:
+        """Do what the worker has ordered since the last step."""
+        for order in self.line.orders() if self.line else ():
+            if order.tiers is not None:
+                self.shadow.setup = self.shadow.setup._replace(tiers=tiers_from(order.tiers))
+            if order.policy or order.tiers is not None:
+                self.change_policy(order.policy or self.settings.policy)
 
     def _sort_batch(self, now_s: float) -> tuple[list[Any], list[Any]]:
         """Bring vLLM's running requests into the policy's order; who is held back sits this step out."""
@@ -130,13 +170,18 @@ class Policies:
         self.shadow.hold_blocks(key, held, self._blocks_left())
         if request.status == RequestStatus.RUNNING:
             self.shadow.give(key, num_new_tokens)
+            self.record.gave[self.names[key]] = num_new_tokens
         else:
             self.queue.chunk = num_new_tokens
+            self.record.took[self.names[key]] = num_new_tokens
         return blocks
 
     def _preempt_request(self, request: Any, timestamp: float, *args: Any, **kwargs: Any) -> None:
         """Evict a running request, as vLLM does, and write it down."""
         super()._preempt_request(request, timestamp, *args, **kwargs)  # type: ignore[misc]
+        name = self.names[request.request_id]
+        self.record.evicted.append(name)
+        self.record.gave.pop(name, None)
         if self.shadow.runs(request.request_id):
             self.shadow.evict(request.request_id, self.now_s)
             self.shadow.shut = self.shadow.shut or self.queue.now_s is not None
@@ -148,17 +193,26 @@ class Policies:
         for key in self.shadow.refused:
             request = this.requests[key]
             self.refused.append(request)
+            self.record.refused.append(self.names.pop(request.request_id))
             super().finish_requests(key, RequestStatus.FINISHED_ABORTED)  # type: ignore[misc]
         self.shadow.refused.clear()
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Take in what the step made, and tell the policy."""
         this: Any = self
+        end_s = self.landing_s(self.flights[id(scheduler_output)])
         outputs: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        record = self.flights.pop(id(scheduler_output))
         if scheduler_output.num_scheduled_tokens:
             ended = [key for key in scheduler_output.num_scheduled_tokens if key not in this.requests]
-            self.shadow.finish_step(self.landing_s(), ended)
+            record.end_s, record.ended = end_s, [self.names[key] for key in ended if key in self.names]
+            self.shadow.finish_step(end_s, ended)
+            for key in ended:
+                self.names.pop(key, None)
         self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
+        record.free = self._blocks_left()
+        if self.line is not None and (scheduler_output.num_scheduled_tokens or record.refused):
+            self.line.tell(record)
         for request in self.refused:
             told = EngineCoreOutput(
                 request_id=request.request_id,
@@ -170,10 +224,6 @@ class Policies:
         self.refused.clear()
         return outputs
 
-    def landing_s(self) -> float:
-        """When the step that is being taken in has ended."""
-        return self.clock()
-
     # requests
 
     def add_request(self, request: Request) -> None:
@@ -181,6 +231,7 @@ class Policies:
         this: Any = self
         if request.request_id not in this.requests:
             request.priority = Worth(self, request.request_id)
+            self.names[request.request_id] = key_of(request, NAME)
             self.shadow.arrive(request.request_id, ask_of(request, self.clock()), self.clock())
         super().add_request(request)  # type: ignore[misc]
 
@@ -189,6 +240,7 @@ class Policies:
         ended = super().finish_requests(request_ids, finished_status)  # type: ignore[misc]
         for request in ended:
             self.shadow.cancel(request.request_id, self.clock())
+            self.names.pop(request.request_id, None)
         self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
         return ended
 
@@ -197,6 +249,7 @@ class Policies:
         scheduler = load(spec)
         refuse_unable(scheduler, self.settings.setup.budget_max, self.settings.setup.model_tokens)
         self.shadow.switch(scheduler, self.clock())
+        self.shadow.place = 0
         self.settings = self.settings._replace(policy=spec)
 
 

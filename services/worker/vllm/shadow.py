@@ -100,7 +100,7 @@ class Shadow(Engine):
             say = answer(rig, 0, row, chunk, now_s)
             if say == REFUSE:
                 refuse(rig, 0, self.place, now_s)
-                self.refused.append(self.key_of[row])
+                self.refused.append(self._closed(row, 0, now_s).key)
                 continue
             if say == TAKE and fits and room(rig, 0, row, chunk):
                 return self.key_of[row]

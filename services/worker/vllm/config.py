@@ -1,0 +1,73 @@
+"""Settings of a worker with a real engine: those of a simulated one, and which model runs how."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from schedulers.errors import InputError
+from schedulers.view import Tiers
+from services.worker.config import WorkerConfig, setup_of
+from services.worker.vllm.settings import told
+
+DEVICES = ("cpu", "gpu")
+
+
+@dataclass(frozen=True)
+class EngineConfig(WorkerConfig):
+    """``model`` is a folder, or on a box with the net a hub's name; ``fleet`` holds the limits of the engine.
+
+    ``paced`` stretches every step to what the profile says, so that runs repeat; a step that takes longer than that
+    stays as it is. Without it the profile is only what policies are told of costs.
+    """
+
+    model: str = ""
+    device: str = "cpu"
+    paced: bool = False
+    dtype: str = ""  # "": float32 on a CPU, else as the model says
+    eager: bool = True  # False lets vLLM compile
+    memory_share: float = 0.9  # of a GPU's memory
+
+
+def check(config: EngineConfig) -> None:
+    """Raise InputError for settings that no real engine can keep."""
+    if not config.model:
+        fix = "name a folder: windtunnel model make tiny"
+        raise InputError("no model is named", where="model", fix=fix)
+    if config.device not in DEVICES:
+        raise InputError(f"no device {config.device!r}", where="device", fix=f"use {' or '.join(DEVICES)}")
+    if config.speed != 1.0 and not config.paced:
+        fix = "use speed 1, or a paced engine"
+        raise InputError("a real engine is as fast as it is", where="speed", fix=fix)
+    if config.device == "cpu" and config.fleet.block_tokens % 32:
+        what = f"{config.fleet.block_tokens} tokens a block"
+        raise InputError(what, where="fleet.block_tokens", fix="a CPU engine needs a multiple of 32")
+    if not config.fleet.blocks and config.device == "cpu":
+        fix = "say how many, e.g. 512"
+        raise InputError("blocks must be said on a CPU", where="fleet.blocks", fix=fix)
+
+
+def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[str, Any]:
+    """Return the arguments of vLLM's engine for these settings; raises InputError."""
+    check(config)
+    fleet = config.fleet
+    costs = setup_of(config, tiers).costs.tolist() if fleet.profile else [0.0] * 7
+    arguments: dict[str, Any] = {
+        "model": config.model,
+        "max_model_len": fleet.model_tokens,
+        "max_num_seqs": fleet.sequences_max,
+        "max_num_batched_tokens": fleet.budget_max,
+        "block_size": fleet.block_tokens,
+        "enable_prefix_caching": fleet.prefix_cache,
+        "enforce_eager": config.eager,
+        "async_scheduling": False,
+        "scheduler_cls": "services.worker.vllm.scheduler.PolicyScheduler",
+        "additional_config": told(config.engine_policy, costs, tiers, paced=config.paced, socket=socket),
+        "disable_log_stats": False,
+        "dtype": config.dtype or ("float32" if config.device == "cpu" else "auto"),
+    }
+    if fleet.blocks:
+        arguments["num_gpu_blocks_override"] = fleet.blocks + 1  # vLLM keeps one for itself
+    if config.device == "gpu":
+        arguments["gpu_memory_utilization"] = config.memory_share
+    else:
+        arguments["kv_cache_memory_bytes"] = 1 << 30  # address space; pages are touched when they are used
+    return arguments

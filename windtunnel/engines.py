@@ -1,0 +1,70 @@
+"""Real engines for the testbed: which model, which limits, and which costs policies are told of."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schedulers.errors import InputError
+
+if TYPE_CHECKING:
+    from loadgen.plan import Fleet
+    from services.local import RealWorkers
+
+KINDS = {"vllm-cpu": "cpu", "vllm": "gpu"}
+"""Kinds of workers with a real engine, and what they run on."""
+
+MODELS = Path(".models")
+
+
+def real_workers(kind: str, model: str, paced: bool) -> "RealWorkers":
+    """Return what to start for ``--worker KIND``; the tiny model is made if none is named.
+
+    Raises InputError for an unknown kind, for no vLLM, and for a GPU without a model.
+    """
+    from services.local import RealWorkers
+    from services.vllm_place import interpreter, run_there
+
+    if kind not in KINDS:
+        raise InputError(f"no workers {kind!r}", where="--worker", fix=f"use sim, {' or '.join(KINDS)}")
+    python = interpreter()
+    if not model:
+        if KINDS[kind] == "gpu":
+            raise InputError(
+                "name a model", where="--worker vllm", fix="add --model Qwen/Qwen2.5-0.5B-Instruct"
+            )
+        model = str(MODELS / "tiny")
+        code = "import sys; from pathlib import Path; from services.worker.vllm.models import make; "
+        run_there(python, ["-c", code + "make('tiny', Path(sys.argv[1]))", model])
+    where = Path(model)
+    return RealWorkers(python, str(where.resolve()) if where.exists() else model, KINDS[kind], paced)
+
+
+def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool) -> "Fleet":
+    """Return the fleet of real engines: a plan's own, or one that suits a small model on a CPU."""
+    if own or real.device == "gpu":
+        return fleet
+    return replace(
+        fleet,
+        profile=str(profile_of(real.model, paced=real.paced)),
+        sequences_max=32,
+        budget_max=512,
+        block_tokens=32,
+        blocks=1024,
+        model_tokens=4096,
+    )
+
+
+def profile_of(model: str, *, paced: bool) -> Path:
+    """Return the file of costs for a model that `windtunnel model make` made; raises InputError for another one."""
+    from services.worker import vllm
+
+    card = Path(model) / "windtunnel.json"
+    kind = json.loads(card.read_text(encoding="utf-8"))["kind"] if card.exists() else ""
+    name = f"{kind}_cpu-paced.toml" if paced else f"{kind}_cpu.toml"
+    found = Path(vllm.__file__).parent / "profiles" / name
+    if not found.exists():
+        what = f"no costs are known of {model}" + (" as a paced engine" if paced else "")
+        fix = "measure them with `windtunnel profile`, and name them in a --plan"
+        raise InputError(what, where=str(found.parent), fix=fix)
+    return found
