@@ -21,6 +21,7 @@ PARTS = {
     "plan": ("windtunnel.plans:plan_app", "List plans, and show what one would run and ask."),
     "calibrate": ("windtunnel.sweep:calibrate", "Measure the capacity of each window of a plan."),
     "cluster": ("windtunnel.cluster:app", "Simulate one window on one fleet, and watch it."),
+    "size": ("windtunnel.size:size", "Find the fewest engines for a traffic file, tiers and targets."),
     "sweep": ("windtunnel.sweep:sweep", "Run every scheduler on every window in every region."),
     "study": ("windtunnel.study:app", "Run a whole study: windows, capacity, runs, statistics, report."),
     "rank": ("windtunnel.ranks:rank", "Rank the schedulers of a sweep, with intervals."),
