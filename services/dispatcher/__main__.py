@@ -9,7 +9,10 @@ from pathlib import Path
 from schedulers.errors import InputError
 from services.config import Config, checked, listening, read
 from services.dispatcher.logs import configure
-from services.secret import secret
+from services.secret import make, secret
+
+KEYS = ("admin", "worker", "grafana")
+"""Secrets of a stack of containers, one file each."""
 
 GARBAGE = (20_000, 20, 50)
 """Objects, and younger collections, between two collections: with thousands of streams open each stops all."""
@@ -24,7 +27,12 @@ def options(arguments: list[str]) -> Config:
     parser.add_argument("--grpc", default="", help="HOST:PORT of the gRPC door")
     parser.add_argument("--store", default="", help="file:PATH, redis://HOST:PORT or none")
     parser.add_argument("--scheduler", default="", help="ENGINE[:k=v]+CLUSTER[:k=v]")
+    parser.add_argument(
+        "--make-keys", type=Path, help="folder for random keys where it has none: " + ", ".join(KEYS)
+    )
     given = parser.parse_args(arguments)
+    if given.make_keys:
+        make(given.make_keys, KEYS)
     config = listening(read(given.config) if given.config else Config(), given.http, given.grpc)
     if given.store:
         config = replace(config, store=replace(config.store, url=given.store))

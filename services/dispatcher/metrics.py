@@ -3,11 +3,11 @@
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from schedulers.decisions import Decision
+from schedulers.decisions import MOVE, REFUSED, SCALE, SEND, Decision
 from services.config import TierConfig
-from services.dispatcher.reasons import OUTCOMES
+from services.dispatcher.reasons import OUTCOMES, REASONS
 from services.grids import E2E_S, QUEUE_S, SHORT_S, TOKEN_S, TTFT_S, TierHistogram
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
@@ -23,7 +23,7 @@ class Metrics:
 
     def __init__(self, tiers: tuple[TierConfig, ...], scheduler: str, version: str) -> None:
         self.registry = CollectorRegistry()
-        self.tiers, self.version = tiers, version
+        self.tiers, self.scheduler = tiers, ""
         self.names = [str(tier) for tier in range(len(tiers))]
         self.mean_output, self._outputs = FIRST_FORECAST, 0
         self._of_requests()
@@ -55,6 +55,9 @@ class Metrics:
         self.requests = self.counter(
             "requests_total", "Requests that ended, those turned away included", "tier", "outcome", "reason"
         )
+        for tier in self.names:  # a series that begins with its first event loses that event in every rate
+            for reason, row in REASONS.items():
+                self.requests.labels(tier, OUTCOMES[row.outcome], reason)
         self.queue_wait = self.by_tier("queue_wait_seconds", "From arrival to an engine", QUEUE_S)
         self.ttft = self.by_tier("time_to_first_token_seconds", "From arrival to the first token", TTFT_S)
         self.gap = TierHistogram(
@@ -103,6 +106,8 @@ class Metrics:
     def _of_engines(self) -> None:
         self.dispatch = self.counter("dispatch_total", "Requests sent", "engine", "tier")
         self.migrations = self.counter("migrations_total", "Moves of running requests", "cause", "outcome")
+        for outcome in ("committed", "aborted", "refused"):
+            self.migrations.labels("policy", outcome)
         self.migrations_open = self.gauge("migrations_open", "Moves under way")
         self.migrated_blocks = self.counter("migrated_blocks_total", "KV blocks of requests that moved")
         self.migration_stall = self.histogram(
@@ -123,12 +128,17 @@ class Metrics:
         self.engine_seconds = self.counter("engine_seconds_total", "Time engines were ours", "engine")
         self.engines_wanted = self.gauge("engines_wanted", "What the policy asked for last")
         self.scalings = self.counter("scale_decisions_total", "Asked by the policy", "direction", "reason")
+        for direction in ("out", "in"):
+            self.scalings.labels(direction, "policy")
         self.tokens_in = self.counter("link_tokens_total", "Tokens from workers", "direction").labels("in")
         messages = self.counter("link_messages_total", "Messages on worker links", "direction")
         self.messages_in, self.messages_out = messages.labels("in"), messages.labels("out")
 
     def _of_this_process(self) -> None:
+        ProcessCollector(registry=self.registry)
         self.decisions = self.counter("decisions_total", "What the policy decided", "decision", "reason")
+        for decision, reason in ((SEND, ""), (REFUSED, "shed"), (MOVE, "policy"), (SCALE, "policy")):
+            self.decisions.labels(decision, reason)
         spent = self.histogram(
             "decision_seconds", "Time that deciding took, by what was asked", SHORT_S, "hook"
         )
@@ -143,9 +153,10 @@ class Metrics:
         self.build = self.gauge("build_info", "1; what runs", "version", "scheduler")
 
     def scheduled_by(self, version: str, scheduler: str) -> None:
-        """Name the scheduler in ``build_info``; the first name is no switch."""
-        if self.build._metrics:
+        """Name the scheduler in ``build_info``; the first name is no switch, nor is the same again."""
+        if self.scheduler not in ("", scheduler):
             self.switches.inc()
+        self.scheduler = scheduler
         self.build.clear()
         self.build.labels(version, scheduler).set(1)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -107,6 +107,7 @@ class Gauges(Collector):
         )
         self.bytes_in, self.bytes_out = (moved.labels(*self.labels, way) for way in ("in", "out"))
         self.preempted = self.steps_seen = 0
+        ProcessCollector(registry=self.registry)
         self.registry.register(self)
 
     def text(self) -> bytes:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from schedulers.engine import edf
-from sim.origin import reachable, seal
+from sim import origin
+from sim.origin import foreign, reachable, seal
 
 MINE = (
     "from {helper} import W, rule\n\n\ndef order(view, request, now_s):\n    return W * rule(view, request)\n"
@@ -55,3 +56,19 @@ def test_values_that_are_no_text_of_any_file_are_part_of_it(made):
 def test_libraries_are_left_out():
     names = {function.__module__ for function in reachable(edf.due)}
     assert all(name.startswith("schedulers") for name in names)
+
+
+def test_our_own_code_is_ours_where_it_is_installed_among_libraries(tmp_path, monkeypatch):
+    """A policy that lies in site-packages beside this package is compiled; a library beside it is left out."""
+    home = tmp_path / "site-packages"
+    found = {}
+    for package in ("schedulers", "numpy"):
+        (home / package).mkdir(parents=True)
+        file = home / package / "rule.py"
+        file.write_text("def rule():\n    return 1\n")
+        exec(compile(file.read_text(), str(file), "exec"), found.setdefault(package, {}))
+    monkeypatch.setattr(origin, "OURS", home)
+    assert not foreign(found["schedulers"]["rule"])
+    assert foreign(found["numpy"]["rule"])
+    monkeypatch.setattr(origin, "OURS", tmp_path)
+    assert foreign(found["schedulers"]["rule"])

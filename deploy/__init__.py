@@ -1,0 +1,1 @@
+"""What is made around the services for containers: dashboards, rules, and the smoke test of the whole stack."""
