@@ -55,9 +55,9 @@ class Metrics:
         self.requests = self.counter(
             "requests_total", "Requests that ended, those turned away included", "tier", "outcome", "reason"
         )
-        for tier in self.names:  # a series that begins with its first event loses that event in every rate
+        for name in self.names:  # a series that begins with its first event loses that event in every rate
             for reason, row in REASONS.items():
-                self.requests.labels(tier, OUTCOMES[row.outcome], reason)
+                self.requests.labels(name, OUTCOMES[row.outcome], reason)
         self.queue_wait = self.by_tier("queue_wait_seconds", "From arrival to an engine", QUEUE_S)
         self.ttft = self.by_tier("time_to_first_token_seconds", "From arrival to the first token", TTFT_S)
         self.gap = TierHistogram(
