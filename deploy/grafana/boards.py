@@ -113,6 +113,14 @@ def overview() -> Made:
                 TIER)},
             "reqps", "By target; dropped: it never finished.", stacked=True,
         ),
+    ]  # fmt: skip
+    says = "Tiers first."
+    return board("windtunnel-overview", "Windtunnel: run overview", says, [*panels, *load()], [tier(), run()])
+
+
+def load() -> list[Any]:
+    """What comes, and what becomes of it."""
+    return [
         dashboard.Row("Load"),
         curve(
             "Arrivals", {"tier {{tier}}": rate("windtunnel_arrivals_total", "tier", TIER)}, "reqps",
@@ -135,7 +143,6 @@ def overview() -> Made:
             "Engine-seconds", {"engines": "sum(windtunnel_engine_seconds_total)"}, "s", "What the fleet has cost."
         ),
     ]  # fmt: skip
-    return board("windtunnel-overview", "Windtunnel: run overview", "Tiers first.", panels, [tier(), run()])
 
 
 def engines() -> Made:
@@ -244,6 +251,14 @@ def dispatcher() -> Made:
                 "ops",
             "A second.",
         ),
+    ]  # fmt: skip
+    says = "Is it in the way?"
+    return board("windtunnel-dispatcher", "Windtunnel: dispatcher", says, [*panels, *troubles()], [tier()])
+
+
+def troubles() -> list[Any]:
+    """Numbers that should be 0, and some that may be."""
+    return [
         number("Streams resumed", {"clients": "windtunnel_stream_resumes_total"},
             "short", "Clients that came back."),
         number("Journal away", {"away": "windtunnel_journal_away"},
@@ -255,7 +270,6 @@ def dispatcher() -> Made:
         number("Gaps in streams", {"gaps": "windtunnel_stream_gaps_total"}, "short", "Asked for again at workers."),
         number("Duplicates dropped", {"tokens": "windtunnel_stream_duplicates_total"}, "short", "Seen before."),
     ]  # fmt: skip
-    return board("windtunnel-dispatcher", "Windtunnel: dispatcher", "Is it in the way?", panels, [tier()])
 
 
 def validity() -> Made:
