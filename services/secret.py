@@ -27,6 +27,7 @@ def make(folder: Path, names: tuple[str, ...]) -> list[str]:
     """
     made = []
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         for name in names:
             path = folder / name
             if not path.exists():

@@ -11,8 +11,8 @@ from services.config import Config, checked, listening, read
 from services.dispatcher.logs import configure
 from services.secret import make, secret
 
-KEYS = ("admin", "worker", "grafana")
-"""Secrets of a stack of containers, one file each."""
+KEYS = ("admin", "worker")
+"""Secrets of a stack of containers, a folder each: who needs one sees only that."""
 
 GARBAGE = (20_000, 20, 50)
 """Objects, and younger collections, between two collections: with thousands of streams open each stops all."""
@@ -32,7 +32,8 @@ def options(arguments: list[str]) -> Config:
     )
     given = parser.parse_args(arguments)
     if given.make_keys:
-        make(given.make_keys, KEYS)
+        for name in KEYS:
+            make(given.make_keys / name, ("key",))
     config = listening(read(given.config) if given.config else Config(), given.http, given.grpc)
     if given.store:
         config = replace(config, store=replace(config.store, url=given.store))

@@ -13,7 +13,7 @@ import yaml
 from services.config import read
 from services.probe import asked
 from services.secret import make
-from services.worker.config import read_config
+from services.worker.config import WorkerConfig, read_config
 from windtunnel.up import live_plan
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -70,20 +70,27 @@ def test_whatever_is_mounted_is_there_and_written_only_where_meant(name):
             assert name == "scaler", "nobody else may see the engine"
         else:
             assert source in PROJECT["volumes"], f"{name}: volume {source}"
-        if target == "/keys":
+        if target.startswith("/keys"):
             assert mode == ("rw" if name == "dispatcher" else "ro")
+
+
+def test_only_those_who_need_a_key_see_it():
+    seen = {
+        key: {name for name, one in SERVICES.items() for source, _, _ in mounts(one) if source == key}
+        for key in ("admin-key", "worker-key")
+    }
+    assert seen["admin-key"] <= {"dispatcher", "replay", "scaler"}
+    assert seen["worker-key"] == {"dispatcher", "worker", "worker-vllm", "worker-vllm-cpu"}
 
 
 def test_images_are_pinned_and_ours_is_built_once():
     for name, service in SERVICES.items():
         image = service["image"]
         _, _, tag = image.rpartition(":")
-        assert image.startswith("windtunnel:") or re.fullmatch(r"v?\d+\.\d+\.\d+(-\w+)?", tag), (
-            f"{name}: {image}"
-        )
+        assert image.endswith(":local") or re.fullmatch(r"v?\d+\.\d+\.\d+(-\w+)?", tag), f"{name}: {image}"
     built = [service["image"] for service in SERVICES.values() if "build" in service]
     assert len(built) == len(set(built)), "two services would build the same image twice"
-    ours = {service["image"] for service in SERVICES.values() if service["image"].startswith("windtunnel:")}
+    ours = {service["image"] for service in SERVICES.values() if service["image"].endswith(":local")}
     assert ours == set(built)
 
 
@@ -112,7 +119,7 @@ def test_tiers_and_fleet_are_those_of_the_plan_that_a_replay_reads():
     config = read(ROOT / "deploy" / "dispatcher.toml")
     told = [(tier.name, tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in config.tiers]
     assert told == [(tier.name, tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in plan.tiers]
-    fleet = asdict(read_config(ROOT / "deploy" / "worker.toml").fleet)
+    fleet = asdict(read_config(ROOT / "deploy" / "worker.toml", WorkerConfig()).fleet)
     assert fleet | {"engines": 2} == asdict(plan.fleet)
     assert SERVICES["replay"]["environment"]["WINDTUNNEL_PLAN"] == "quick"
 
@@ -131,8 +138,9 @@ def test_nothing_set_means_simulated_workers():
             assert needed in on, f"{name} needs {needed}, which the profile leaves out"
 
 
-def test_the_replay_script_can_be_run():
-    script = ROOT / "deploy" / "replay"
+@pytest.mark.parametrize("name", ["replay", "worker-vllm", "grafana/smoke"])
+def test_scripts_can_be_run(name):
+    script = ROOT / "deploy" / name
     assert os.access(script, os.X_OK)
     assert subprocess.run(["sh", "-n", script], check=False).returncode == 0
 

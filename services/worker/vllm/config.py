@@ -25,6 +25,7 @@ class EngineConfig(WorkerConfig):
     dtype: str = ""  # "": float32 on a CPU, else as the model says
     eager: bool = True  # False lets vLLM compile
     memory_share: float = 0.9  # of a GPU's memory
+    tensor_parallel: int = 1  # cards that one model is split over
 
 
 def check(config: EngineConfig) -> None:
@@ -34,6 +35,8 @@ def check(config: EngineConfig) -> None:
         raise InputError("no model is named", where="model", fix=fix)
     if config.device not in DEVICES:
         raise InputError(f"no device {config.device!r}", where="device", fix=f"use {' or '.join(DEVICES)}")
+    if config.tensor_parallel < 1:
+        raise InputError("tensor_parallel must be at least 1", where="tensor_parallel", fix="use 1")
     if config.speed != 1.0 and not config.paced:
         fix = "use speed 1, or a paced engine"
         raise InputError("a real engine is as fast as it is", where="speed", fix=fix)
@@ -68,6 +71,7 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
         arguments["num_gpu_blocks_override"] = fleet.blocks + 1  # vLLM keeps one for itself
     if config.device == "gpu":
         arguments["gpu_memory_utilization"] = config.memory_share
+        arguments["tensor_parallel_size"] = config.tensor_parallel
     else:
         arguments["kv_cache_memory_bytes"] = 1 << 30  # address space; pages are touched when they are used
     return arguments
