@@ -92,6 +92,7 @@ class HttpSender:
         headers = {
             "Content-Type": "application/json",
             "X-Request-Id": asked.request_id,
+            "X-Windtunnel-Offsets": "1",  # our dispatcher then says how many tokens a chunk ends at
             "X-Windtunnel-Tier": str(asked.tier),
             "X-Windtunnel-Tenant": f"t{asked.tenant}",
         }

@@ -115,9 +115,11 @@ class Completions:
         except Refused as refusal:
             too_big = "limits.body_bytes" in refusal.ending.message
             return refused(refusal.ending, 413 if too_big else 0)
-        answer.resumable = answer.resumable or headers.get("x-windtunnel-resumable") == "1"
+        resumable = headers.get("x-windtunnel-resumable") == "1"
+        answer.resumable = answer.resumable or resumable
+        start = 0 if resumable or headers.get("x-windtunnel-offsets") == "1" else None
         usage = bool(body.stream_options and body.stream_options.include_usage)
-        return HttpAnswer(self.heart, answer, stream=bool(body.stream), usage=usage)
+        return HttpAnswer(self.heart, answer, stream=bool(body.stream), usage=usage, from_index=start)
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:

@@ -77,10 +77,11 @@ class HttpAnswer:
     """An ASGI response that carries one answer, streamed or whole."""
 
     def __init__(
-        self, heart: "Dispatcher", answer: Answer, *, stream: bool, usage: bool, from_index: int = 0
+        self, heart: "Dispatcher", answer: Answer, *, stream: bool, usage: bool, from_index: int | None = None
     ) -> None:
         self.heart, self.answer, self.stream, self.usage = heart, answer, stream, usage
-        self.at = from_index
+        self.numbered = from_index is not None  # by `id:` lines, which break `vllm bench serve`: for who asks
+        self.at = from_index or 0
         chat = answer.submission.chat
         self.object = "chat.completion" if chat else "text_completion"
         self.head = {
@@ -172,7 +173,8 @@ class HttpAnswer:
                     body += framed(self._chunk({"role": "assistant", "content": ""}, None))
             if have > self.at:
                 text = orjson.dumps("".join(answer.pieces[self.at : have]))
-                body += b"id: %d\ndata: %b%b%b" % (have, before, text, after)
+                body += b"id: %d\n" % have if self.numbered else b""
+                body += b"data: %b%b%b" % (before, text, after)
                 self.at = have
             last = how is not None and have >= len(answer.tokens)
             if how is not None and last:

@@ -30,7 +30,9 @@ async def test_curl_streamed_and_whole():
         whole = json.loads(await curl(parts, "/v1/completions", body=asked))
         assert whole["choices"][0]["text"] == wanted
         streamed = await curl(parts, "/v1/completions", body=asked | {"stream": True})
-        events = [line[6:] for line in streamed.splitlines() if line.startswith("data: ")]
+        events = [
+            block.removeprefix("data: ") for block in streamed.strip().split("\n\n")
+        ]  # as vLLM's client reads
         assert events[-1] == "[DONE]"
         assert "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1]) == wanted
         turns = {"messages": [{"role": "user", "content": "hello"}]}

@@ -123,6 +123,7 @@ async def test_an_http_client_resumes_after_its_dispatcher_died(tmp_path):
         async def read_until_it_breaks():
             nonlocal seen, last
             url, headers = f"http://{ready['http']}/v1/completions", {"x-request-id": "mine"}
+            headers["x-windtunnel-resumable"] = "1"
             async with client.stream("POST", url, json=body, headers=headers) as response:
                 async for line in response.aiter_lines():
                     if line.startswith("id: "):
