@@ -6,6 +6,7 @@ import numpy as np
 
 from schedulers.cost import blocks_for
 from schedulers.policy import Memo
+from schedulers.recall import Prefix
 from schedulers.usage import tally_use
 from schedulers.view import DONE, RUNNING, UNSEEN, WAITING, Floats, Ints, Tiers, View, allocate
 
@@ -26,6 +27,7 @@ class Arrival(NamedTuple):
     luck: float = 0.0
     generated: int = 0
     attempts: int = 0  # engines that had it before
+    prefix: Prefix = Prefix()
 
 
 class Place(NamedTuple):

@@ -15,6 +15,7 @@ from schedulers.dispatcher import UNANSWERED, fewest_requests, lawful
 from schedulers.migration import movable
 from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
 from schedulers.rearrange import wanted_moves
+from schedulers.recall import Recall
 from schedulers.view import (
     ARRIVAL,
     EVICT,
@@ -40,6 +41,7 @@ class Desk(Counsel):
         super().__init__(policy, board, strict)
         self.bounds = bounds
         self.held: list[int] = []
+        self.recall = Recall()
         self.attempts: dict[int, int] = {}
         self.moves: dict[int, int] = {}  # attempts that were moves: no engine failed before them
         self.moving: dict[int, tuple[int, ...]] = {}  # engines of each move under way
@@ -119,6 +121,8 @@ class Desk(Counsel):
         if row < 0:
             return [Decision(REFUSED, arrival.number, reason="queue_full")]
         self.attempts[arrival.number] = arrival.attempts
+        if arrival.prefix.ids:
+            self.recall.of[row] = arrival.prefix
         for memory in self.memories:
             memory.forget(row)
         self._note(row, ARRIVAL, now_s)
@@ -271,10 +275,17 @@ class Desk(Counsel):
         for engine in self.moving.pop(number, ()):
             self.board.view.engines.moving[engine] = 0
 
+    @property
+    def knows_prefixes(self) -> bool:
+        """True if a policy asks what engines were sent before."""
+        return any("prefix" in part.policy.reads for part in self.parts)
+
     def _offer(self, row: int, now_s: float) -> list[Decision]:
         """Ask the policy about one request; nothing if it stays in the centre."""
         view, number = self.board.view, int(self.board.number[row])
         first_time = self.attempts[number] == 0
+        if self.knows_prefixes:
+            self.recall.look(view, row)
         say = self._ask("admit", row, now_s, TAKE) if first_time else TAKE
         if say == REFUSE:
             self._note(row, REJECT, now_s)
@@ -290,6 +301,8 @@ class Desk(Counsel):
         if answer == HOLD:
             return []
         engine = int(answer)
+        if self.knows_prefixes:  # also of a prompt that turns out too long, as in the simulator
+            self.recall.note(view, engine, row)
         if view.requests.prompt_tokens[row] + 1 > self.board.capacity_tokens(engine):
             self._note(row, REJECT, now_s)
             self._close(row)
@@ -330,4 +343,5 @@ class Desk(Counsel):
         self.attempts.pop(number, None)
         self.moves.pop(number, None)
         self._settled(number)
+        self.recall.of.pop(row, None)
         self.board.close(row)

@@ -56,6 +56,7 @@ class GrpcSender:
         prompt = wire.Prompt(
             synthetic=wire.Synthetic(tokens=asked.prompt_tokens),
             prefix_hashes=self.schedule.hashes(asked.row),
+            prefix_tokens=self.schedule.block_tokens,
         )
         sampling = wire.Sampling(
             max_tokens=asked.output_tokens, min_tokens=asked.output_tokens, ignore_eos=True, seed=asked.seed

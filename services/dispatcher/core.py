@@ -12,7 +12,7 @@ from schedulers.load import load
 from schedulers.view import FINISH, REJECT
 from services.config import Config
 from services.dispatcher.answer import GAP, Answer, Engine, Listener, Refused, enqueue_of
-from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, packed
+from services.dispatcher.intake import TENANTS_MAX, Client, Doorkeeper, Refusal, packed, prefix_of
 from services.dispatcher.logs import traced
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import REASONS, ending
@@ -92,7 +92,8 @@ class Dispatcher:
         if decisions and decisions[0].kind == REFUSED:
             self._log(decisions, now_s)
             self._forget(answer)
-            raise Refusal(decisions[0].reason, retry_after_s=self._retry_after(decisions[0].reason))
+            reason = decisions[0].reason
+            raise Refusal(reason, retry_after_s=RETRY_AFTER_S if REASONS[reason].retry else 0.0)
         self.act(decisions)
         record = Accepted(answer.number, answer.request_id, answer.owner, raw, digest, self.wall())
         try:
@@ -149,6 +150,7 @@ class Dispatcher:
         return Arrival(
             answer.number, answer.arrived_s, answer.prompt_tokens, forecast, int(asked.tier), answer.tenant,
             int(asked.session), asked.luck, len(answer.tokens), answer.attempt,
+            prefix_of(asked.prompt, wanted=self.desk.knows_prefixes),
         )  # fmt: skip
 
     def listen(self, answer: Answer, listener: Listener, from_index: int) -> None:
@@ -360,9 +362,6 @@ class Dispatcher:
                 gone.append(answer.number)
                 self._forget(answer)
         return gone
-
-    def _retry_after(self, reason: str) -> float:
-        return RETRY_AFTER_S if REASONS[reason].retry else 0.0
 
     # words to workers and the journal
 

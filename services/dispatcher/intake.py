@@ -3,20 +3,26 @@
 import hashlib
 import hmac
 import re
+import zlib
+from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
 from math import isfinite
 
+from schedulers.recall import Prefix
 from services.config import Config, UserKey
 from services.dispatcher.answer import Refused
 from services.dispatcher.reasons import ending
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
+from services.rpc.windtunnel.v1 import request_pb2 as wire
 
 NAME = re.compile(r"[A-Za-z0-9._:~@/+=-]{1,128}")
 """Request ids and tenants: nothing that could break a header, a log line or a metric."""
 TRACE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 """W3C traceparent: version, trace, parent, flags."""
 TENANTS_MAX = 64
+BLOCK_TOKENS = 16
+"""Tokens of a block by which prompts are recalled that come without hashes."""
 BYTES_A_TOKEN = 4
 """Of prompts that come as text: an estimate for queues and limits; the engine's own count is in the usage."""
 
@@ -126,6 +132,21 @@ def prompt_tokens(asked: door.SubmitRequest) -> int:
     if form == "synthetic":
         return int(asked.prompt.synthetic.tokens)
     return -(-len(asked.prompt.text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+
+
+def prefix_of(prompt: wire.Prompt, *, wanted: bool = True) -> Prefix:
+    """A prompt's beginning as it is recalled: by the hashes that came with it, else by sums of its own blocks."""
+    if not wanted:
+        return Prefix()
+    if prompt.prefix_hashes or prompt.WhichOneof("form") == "synthetic":
+        return Prefix(tuple(prompt.prefix_hashes), int(prompt.prefix_tokens))
+    ids = prompt.WhichOneof("form") == "ids"
+    raw = array("I", prompt.ids.ids).tobytes() if ids else prompt.text.encode("utf-8", "replace")
+    size, chained, sums = BLOCK_TOKENS * BYTES_A_TOKEN, 0, list[int]()
+    for start in range(0, len(raw) - size + 1, size):  # a token is 4 bytes, or is taken to have 4
+        chained = zlib.crc32(raw[start : start + size], chained)
+        sums.append(chained)
+    return Prefix(tuple(sums), BLOCK_TOKENS)
 
 
 def packed(asked: door.SubmitRequest) -> tuple[bytes, bytes]:

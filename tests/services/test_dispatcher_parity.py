@@ -5,11 +5,13 @@ from math import inf
 import numpy as np
 import pytest
 
+from loadgen.prefixes import shared
 from loadgen.result import REJECTED
 from schedulers.board import Account, Arrival, Place
 from schedulers.decisions import REFUSED, SEND, Bounds
 from schedulers.desk import Desk
 from schedulers.load import cluster_names, find, load
+from schedulers.recall import Prefix
 from sim.checks import setup, traffic
 from sim.engine import arrive
 from sim.kernel import advance
@@ -60,7 +62,15 @@ def desk_for(scheduler, place):
     return desk
 
 
-def played(demand, scheduler, place):
+def prefix_at(demand, request):
+    """What a client would say of the prompt's beginning: numbers of its blocks, from 1."""
+    if demand.prefixes is None:
+        return Prefix()
+    start, stop = demand.prefixes.offsets[request : request + 2]
+    return Prefix(tuple(demand.prefixes.ids[start:stop].tolist()), demand.prefixes.block_tokens)
+
+
+def played(demand, scheduler, place, told=True):
     """(request, engine, reason) in the order decided: engines of the simulator, decisions of the desk."""
     rig, desk, log = build(demand, scheduler, place, jump=False, audit=True), desk_for(scheduler, place), []
     gone = set()
@@ -90,8 +100,9 @@ def played(demand, scheduler, place):
             demand.luck,
         )
         prompt, forecast, tier, tenant, session, luck = (column[request].item() for column in columns)
+        arrival = Arrival(request, now_s, prompt, forecast, tier, tenant, session, luck)
         (decision,) = desk.arrive(
-            Arrival(request, now_s, prompt, forecast, tier, tenant, session, luck), now_s
+            arrival._replace(prefix=prefix_at(demand, request) if told else Prefix()), now_s
         )
         log.append((decision.number, decision.engine, decision.reason))
         if decision.kind == SEND:
@@ -134,6 +145,30 @@ def test_decisions_are_the_simulators(name, seed, rate_per_s):
     assert log == simulated(demand, scheduler, PLACE)
     assert len({engine for _, engine, _ in log}) > 1 or name == "most-loaded"
     assert desk.board.row_of == {}, "no row is left open at rest"
+
+
+def related(seed, rate_per_s, n=160):
+    """Prompts of a few families that begin alike, each for a part of its length."""
+    demand = window(seed, rate_per_s, n)
+    luck = np.random.default_rng(seed)
+    family = luck.integers(0, 8, n)
+    lengths = np.minimum(luck.integers(0, 14, n), demand.prompt_tokens // 16)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.concatenate([1 + 100 * family[row] + np.arange(lengths[row]) for row in range(n)])
+    return demand._replace(prefixes=shared(offsets, ids, 16))
+
+
+@pytest.mark.parametrize("name", ["prefix", "session", "prefix:spill=4", "lmetric"])
+@pytest.mark.parametrize("blocks", [120, 25])
+def test_prefixes_are_recalled_as_the_simulator_does(name, blocks):
+    """What engines were sent before decides, and is forgotten once as much as they hold has gone there since."""
+    scheduler, demand = load(f"fcfs-chunked+{name}"), related(3, 60.0)
+    place = PLACE._replace(blocks=blocks, reserve=np.zeros_like(PLACE.reserve), prefix_cache=True)
+    log, desk = played(demand, scheduler, place)
+    assert log == simulated(demand, scheduler, place)
+    untold, _ = played(demand, scheduler, place, told=False)
+    assert (log != untold) == ("prefix" in scheduler.cluster.reads), "the knowledge matters"
+    assert desk.recall.of == {}
 
 
 def test_rows_are_used_again():

@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bwindtunnel/v1/request.proto\x12\rwindtunnel.v1\"\x8e\x01\n\x06Prompt\x12&\n\x03ids\x18\x01 \x01(\x0b\x32\x17.windtunnel.v1.TokenIdsH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\tsynthetic\x18\x03 \x01(\x0b\x32\x18.windtunnel.v1.SyntheticH\x00\x12\x15\n\rprefix_hashes\x18\x04 \x03(\rB\x06\n\x04\x66orm\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x1b\n\tSynthetic\x12\x0e\n\x06tokens\x18\x01 \x01(\r\"|\n\x08Sampling\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x12\n\nmin_tokens\x18\x02 \x01(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x13\n\x0btemperature\x18\x05 \x01(\x01\x12\x11\n\tpassed_on\x18\x06 \x01(\x0c\":\n\x08TokenRun\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0e\n\x06pieces\x18\x03 \x03(\t\"\xf9\x03\n\x06\x45nding\x12\'\n\x07outcome\x18\x01 \x01(\x0e\x32\x16.windtunnel.v1.Outcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\x04\x12\x1f\n\x12\x64ispatched_after_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0fstarted_after_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x66irst_token_after_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x1a\n\rended_after_s\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x0e\n\x06\x65ngine\x18\n \x01(\x11\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\r\x12\x12\n\nmigrations\x18\x0c \x01(\r\x12\x13\n\x0bpreemptions\x18\r \x01(\r\x12\x1a\n\rlongest_gap_s\x18\x0e \x01(\x01H\x04\x88\x01\x01\x12\x1a\n\rretry_after_s\x18\x0f \x01(\x01H\x05\x88\x01\x01\x42\x15\n\x13_dispatched_after_sB\x12\n\x10_started_after_sB\x16\n\x14_first_token_after_sB\x10\n\x0e_ended_after_sB\x10\n\x0e_longest_gap_sB\x10\n\x0e_retry_after_s*w\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_FINISHED\x10\x01\x12\x14\n\x10OUTCOME_REJECTED\x10\x02\x12\x13\n\x0fOUTCOME_EXPIRED\x10\x03\x12\x12\n\x0eOUTCOME_FAILED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bwindtunnel/v1/request.proto\x12\rwindtunnel.v1\"\xa5\x01\n\x06Prompt\x12&\n\x03ids\x18\x01 \x01(\x0b\x32\x17.windtunnel.v1.TokenIdsH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12-\n\tsynthetic\x18\x03 \x01(\x0b\x32\x18.windtunnel.v1.SyntheticH\x00\x12\x15\n\rprefix_hashes\x18\x04 \x03(\r\x12\x15\n\rprefix_tokens\x18\x05 \x01(\rB\x06\n\x04\x66orm\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"\x1b\n\tSynthetic\x12\x0e\n\x06tokens\x18\x01 \x01(\r\"|\n\x08Sampling\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x12\n\nmin_tokens\x18\x02 \x01(\r\x12\x12\n\nignore_eos\x18\x03 \x01(\x08\x12\x0c\n\x04seed\x18\x04 \x01(\x04\x12\x13\n\x0btemperature\x18\x05 \x01(\x01\x12\x11\n\tpassed_on\x18\x06 \x01(\x0c\":\n\x08TokenRun\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0e\n\x06pieces\x18\x03 \x03(\t\"\xf9\x03\n\x06\x45nding\x12\'\n\x07outcome\x18\x01 \x01(\x0e\x32\x16.windtunnel.v1.Outcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x15\n\rprompt_tokens\x18\x04 \x01(\r\x12\x15\n\routput_tokens\x18\x05 \x01(\x04\x12\x1f\n\x12\x64ispatched_after_s\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1c\n\x0fstarted_after_s\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12 \n\x13\x66irst_token_after_s\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x1a\n\rended_after_s\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x0e\n\x06\x65ngine\x18\n \x01(\x11\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\r\x12\x12\n\nmigrations\x18\x0c \x01(\r\x12\x13\n\x0bpreemptions\x18\r \x01(\r\x12\x1a\n\rlongest_gap_s\x18\x0e \x01(\x01H\x04\x88\x01\x01\x12\x1a\n\rretry_after_s\x18\x0f \x01(\x01H\x05\x88\x01\x01\x42\x15\n\x13_dispatched_after_sB\x12\n\x10_started_after_sB\x16\n\x14_first_token_after_sB\x10\n\x0e_ended_after_sB\x10\n\x0e_longest_gap_sB\x10\n\x0e_retry_after_s*w\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x14\n\x10OUTCOME_FINISHED\x10\x01\x12\x14\n\x10OUTCOME_REJECTED\x10\x02\x12\x13\n\x0fOUTCOME_EXPIRED\x10\x03\x12\x12\n\x0eOUTCOME_FAILED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'windtunnel.v1.request_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=939
-  _globals['_OUTCOME']._serialized_end=1058
+  _globals['_OUTCOME']._serialized_start=962
+  _globals['_OUTCOME']._serialized_end=1081
   _globals['_PROMPT']._serialized_start=47
-  _globals['_PROMPT']._serialized_end=189
-  _globals['_TOKENIDS']._serialized_start=191
-  _globals['_TOKENIDS']._serialized_end=214
-  _globals['_SYNTHETIC']._serialized_start=216
-  _globals['_SYNTHETIC']._serialized_end=243
-  _globals['_SAMPLING']._serialized_start=245
-  _globals['_SAMPLING']._serialized_end=369
-  _globals['_TOKENRUN']._serialized_start=371
-  _globals['_TOKENRUN']._serialized_end=429
-  _globals['_ENDING']._serialized_start=432
-  _globals['_ENDING']._serialized_end=937
+  _globals['_PROMPT']._serialized_end=212
+  _globals['_TOKENIDS']._serialized_start=214
+  _globals['_TOKENIDS']._serialized_end=237
+  _globals['_SYNTHETIC']._serialized_start=239
+  _globals['_SYNTHETIC']._serialized_end=266
+  _globals['_SAMPLING']._serialized_start=268
+  _globals['_SAMPLING']._serialized_end=392
+  _globals['_TOKENRUN']._serialized_start=394
+  _globals['_TOKENRUN']._serialized_end=452
+  _globals['_ENDING']._serialized_start=455
+  _globals['_ENDING']._serialized_end=960
 # @@protoc_insertion_point(module_scope)

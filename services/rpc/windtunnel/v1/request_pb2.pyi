@@ -50,7 +50,10 @@ class Prompt(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     SYNTHETIC_FIELD_NUMBER: _builtins.int
     PREFIX_HASHES_FIELD_NUMBER: _builtins.int
+    PREFIX_TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    prefix_tokens: _builtins.int
+    """Tokens of such a block."""
     @_builtins.property
     def ids(self) -> Global___TokenIds: ...
     @_builtins.property
@@ -66,10 +69,11 @@ class Prompt(_message.Message):
         text: _builtins.str = ...,
         synthetic: Global___Synthetic | None = ...,
         prefix_hashes: _abc.Iterable[_builtins.int] | None = ...,
+        prefix_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "ids", b"ids", "synthetic", b"synthetic", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "ids", b"ids", "prefix_hashes", b"prefix_hashes", "synthetic", b"synthetic", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "ids", b"ids", "prefix_hashes", b"prefix_hashes", "prefix_tokens", b"prefix_tokens", "synthetic", b"synthetic", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_form: _TypeAlias = _typing.Literal["ids", "text", "synthetic"]  # noqa: Y015
     _WhichOneofArgType_form: _TypeAlias = _typing.Literal["form", b"form"]  # noqa: Y015
