@@ -7,7 +7,7 @@ owed, who was evicted), while batches, blocks and tokens are those of the real s
 from math import inf
 
 from schedulers.cost import owed_tokens
-from schedulers.policy import REFUSE, TAKE, Scheduler
+from schedulers.policy import GIVE_WAY, REFUSE, TAKE, Scheduler
 from schedulers.view import RUNNING, WAITING
 from services.worker.engine import Engine, Key
 from services.worker.rows import Ask
@@ -26,6 +26,7 @@ class Shadow(Engine):
         super().__init__(scheduler, setup)
         self.budget = 0  # tokens that the step being formed may still give
         self.place = 0  # where the scan of the queue stands
+        self.passing = 0  # tiers below this number may still be taken in this step
         self.shut = False  # nobody is taken in this step
         self.opened = False  # the order of the queue was looked at in this step
         self.refused: list[Key] = []
@@ -42,6 +43,7 @@ class Shadow(Engine):
         self.budget = read_budget(self.rig, 0, now_s)
         report_fault(self.rig, self.scheduler)
         self.place, self.shut, self.opened = 0, False, False
+        self.passing = len(self.rig.known.tiers.weight)
         return self.budget
 
     def served(self, now_s: float) -> list[tuple[Key, bool]]:
@@ -95,6 +97,9 @@ class Shadow(Engine):
             row = int(rig.known.waiting[0, self.place])
             if rig.plant.order_key[row] == inf:
                 break
+            if rig.known.requests.tier[row] >= self.passing:
+                self.place += 1
+                continue
             chunk = self.first_chunk(row)
             fits = rules.chunked == 1 or chunk == self.whole(row)
             say = answer(rig, 0, row, chunk, now_s)
@@ -104,7 +109,9 @@ class Shadow(Engine):
                 continue
             if say == TAKE and fits and room(rig, 0, row, chunk):
                 return self.key_of[row]
-            if rules.skip == 0:
+            if say == GIVE_WAY:
+                self.passing = int(rig.known.requests.tier[row])
+            elif rules.skip == 0:
                 break
             self.place += 1
         report_fault(rig, self.scheduler)
