@@ -127,7 +127,7 @@ class Told(NamedTuple):
     longest_gap_s: float
     took_s: float
     fault: str = ""  # what went wrong with the scenario itself
-    notes: dict[str, str] = {}  # noqa: RUF012 - never written to
+    notes: tuple[tuple[str, str], ...] = ()  # figures beside the counts, by name
 
     @property
     def good(self) -> bool:
@@ -217,7 +217,7 @@ async def play(scenario: Scenario, state: State, wish: Wish, proxies: dict[str, 
         acting = asyncio.create_task(_act(scenario, Stage(state, replay, wish, proxies, notes)))
         told = await replay.run()
         fault = await acting
-    return account(scenario, told)._replace(fault=fault, notes=notes)
+    return account(scenario, told)._replace(fault=fault, notes=tuple(notes.items()))
 
 
 async def _act(scenario: Scenario, stage: Stage) -> str:

@@ -121,7 +121,7 @@ def line(told: "Told") -> str:
     parts.append(
         f"lost {told.lost_requests} requests and {told.lost_tokens} tokens, repeated {told.repeated_tokens}"
     )
-    notes = "".join(f"; {name}: {value}" for name, value in told.notes.items())
+    notes = "".join(f"; {name}: {value}" for name, value in told.notes)
     return ", ".join(parts) + f", longest gap {told.longest_gap_s:.1f} s: {word}{notes}"
 
 
@@ -169,7 +169,7 @@ def page(rows: "list[Told]") -> str:
         f"{load.prompt_tokens} prompt and {load.output_tokens} answer tokens each, real time.\n\n"
     )
     figures = [
-        f"* {one.says}: " + "; ".join(f"{name}: {value}" for name, value in one.notes.items()) + "."
+        f"* {one.says}: " + "; ".join(f"{name}: {value}" for name, value in one.notes) + "."
         for one in rows
         if one.notes
     ]
