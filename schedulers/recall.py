@@ -33,10 +33,8 @@ class Recall:
         for engine in range(view.sent.shape[0]):
             size, known = int(view.engines.block_tokens[engine]), self.sent_at.get(engine)
             found = 0
-            if known and prefix.ids:
-                oldest = max(0, self._oldest(view, engine))
-                while found < len(prefix.ids) and known.get(prefix.ids[found], 0) > oldest:
-                    found += 1
+            while known and found < len(prefix.ids) and prefix.ids[found] in known:
+                found += 1
             view.sent[engine, row] = max(0, min(found * prefix.tokens, prompt - 1)) // size * size
 
     def note(self, view: View, engine: int, row: int) -> None:
@@ -47,11 +45,6 @@ class Recall:
         for one in self.of.get(row, Prefix()).ids:
             known[one] = total
             known.move_to_end(one)
-        oldest = self._oldest(view, engine)
-        while known and next(iter(known.values())) <= oldest:
+        held = int(view.engines.blocks_total[engine]) * int(view.engines.block_tokens[engine])
+        while known and next(iter(known.values())) <= total - held:
             known.popitem(last=False)
-
-    def _oldest(self, view: View, engine: int) -> int:
-        fleet = view.engines
-        held = int(fleet.blocks_total[engine]) * int(fleet.block_tokens[engine])
-        return self.sent_tokens.get(engine, 0) - held

@@ -68,7 +68,7 @@ def test_the_dispatcher_moves_what_the_simulator_moves(spec, seed, monkeypatch):
     scheduler = load(f"fcfs-chunked+{spec}")
     witness = Witness(scheduler, monkeypatch)
     place = fleet(4, Wiring(moving=Moving(bandwidth_gbps=1.0)), blocks=150)
-    simulate(crowd(150, 25.0, seed), scheduler, place, "interpreted")
+    simulate(crowd(400, 25.0, seed), scheduler, place, "interpreted")
     witness.settle()
     moved = [pair for pair in witness.pairs if pair[1]]
     assert len(moved) >= 5, "the run has moves to compare"
