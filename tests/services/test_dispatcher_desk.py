@@ -56,6 +56,9 @@ def test_sent_requests_count_until_a_report_counts_them():
     assert (fleet.running[0], fleet.waiting[0], fleet.pending_tokens[0]) == (1, 1, 10)
     made.finish(first[0], 0.3)
     assert (fleet.running[0], fleet.blocks_free[0]) == (0, 100)
+    made.arrive(arrival(9), 0.4)
+    made.report(0, Account(3, blocks_free=100), 0.5)
+    assert fleet.waiting[0] == 0, "what it has seen and does not hold has ended there"
 
 
 def test_queue_bounds_are_a_tiers_own():
