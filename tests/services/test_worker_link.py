@@ -51,6 +51,18 @@ async def test_credit_holds_tokens_back_and_lets_them_go():
         assert seat.answer(3) == tokens_at(3, 0, 60)
 
 
+async def test_only_what_is_urgent_does_not_wait_to_be_merged():
+    """An answer's first token and its end go out at once, however long the tokens between may wait for others."""
+    async with linked(merge_s=3600.0) as (_, seat, _):
+        seat.enqueue(4, length=50)
+        await seat.until(lambda: seat.finals)
+        first, *_, last = [(offset, len(tokens)) for offset, tokens, _ in seat.tokens[4, 1]]
+        assert first == (0, 1)
+        assert sum(last) == 50
+        assert len(seat.tokens[4, 1]) == 2
+        assert seat.answer(4) == tokens_at(4, 0, 50)
+
+
 async def test_what_is_asked_again_is_sent_again():
     """From an index that was not acknowledged; the end comes again too."""
     async with linked() as (_, seat, _):
