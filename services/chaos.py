@@ -51,18 +51,22 @@ SPEC = "fcfs-chunked+least-requests"
 PATIENCE_S = 30.0
 """How long a request may wait for its first token, or for the next one; then it ends with that reason."""
 
-RESTLESS = '''"""Moves every running request to the next engine whenever it is asked."""
+RESTLESS = '''"""In turn each engine gives one request to the next."""
 
-from schedulers.policy import ClusterPolicy
+from schedulers.policy import HOLD, ClusterPolicy
 from schedulers.view import View
 
-
-def migrate(view: View, request: int, now_s: float) -> float:
-    """Name the next engine."""
-    return float((view.requests.engine[request] + 1) % len(view.engines.alive))
+PERIOD_S = 0.3
 
 
-POLICY = ClusterPolicy(name="restless", migrate=migrate, period_s=0.3)
+def migrate(view: View, engine: int, now_s: float) -> float:
+    """Name the next engine when it is this one's turn."""
+    engines = len(view.engines.alive)
+    mine = int(now_s / PERIOD_S) % engines == engine
+    return float((engine + 1) % engines) if mine else HOLD
+
+
+POLICY = ClusterPolicy(name="restless", migrate=migrate, period_s=PERIOD_S)
 '''
 """A policy that keeps requests moving, so that faults meet migrations in every phase."""
 

@@ -205,7 +205,7 @@ SCENARIOS = (
     ),
     Scenario(
         "migrations",
-        "every request moves every 0.3 s, nothing breaks",
+        "every 0.3 s a running request moves, to and fro, nothing breaks",
         nothing,
         MOVING,
         "fcfs-chunked+restless",
