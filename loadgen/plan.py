@@ -95,6 +95,7 @@ class Study:
     """
 
     window_set: str = ""  # the set that the plan is made for: a name of loadgen.sets, without -surrogate
+    window_count: int = 0  # so many windows a source, the first of the set; 0: all
     panel: tuple[str, ...] = ()  # metrics ranked beside the primary one
     margins: tuple[tuple[str, float], ...] = ()
     families: tuple[str, ...] = ()  # of FAMILIES
@@ -236,6 +237,8 @@ def _plan(table: Mapping[str, Any], source: Source) -> Plan:
     values["study"] = _study({key: table[key] for key in declared if key in table}, source)
     plan = Plan(**values)
     _check_study(plan, source)
+    if plan.study.window_count < 0:
+        raise source.error("window_count is below 0", "window_count", "use 0 for all of the set")
     for key in ("schedulers", "slo_sets", "regions"):
         listed = getattr(plan, key)
         if not listed or len(set(listed)) != len(listed):

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from loadgen.plan import Plan, shown
-from loadgen.plan_cluster import OF_ATOMS, Atoms, Cluster, changes
+from loadgen.plan_cluster import OF_ATOMS, OF_CLUSTER, Atoms, Cluster, changes
 from schedulers.load import load, pieces
 
 TIER_SWITCHES = ("order", "headroom", "victim", "age_s", "gamma", "window_s")
@@ -57,9 +57,8 @@ def variants(plan: Plan) -> tuple[Plan, ...]:
 def changed(plan: Plan, change: Mapping[str, Any]) -> tuple[Atoms, int, Cluster | None]:
     """Return the plan's atoms, engines and wiring with these changes."""
     atoms = replace(plan.atoms or Atoms(), **{key: change[key] for key in OF_ATOMS if key in change})
-    cluster = plan.cluster
-    if "start" in change:
-        cluster = replace(cluster or Cluster(), start=change["start"])
+    wires = {key: change[key] for key in OF_CLUSTER if key in change}
+    cluster = replace(plan.cluster or Cluster(), **wires) if wires else plan.cluster
     return atoms, change.get("engines", plan.fleet.engines), cluster
 
 

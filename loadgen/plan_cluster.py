@@ -79,11 +79,15 @@ class Arm:
     eta: tuple[float, ...] = ()
     engines: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
+    boot_s: tuple[float, ...] = ()
     regions: tuple[float, ...] = ()
 
 
 OF_ATOMS = ("tiers", "mix", "chain", "ladder", "eta")
-"""Lists of an arm that change the plan's atoms; the others change fleet and wiring."""
+"""Lists of an arm that change the plan's atoms."""
+
+OF_CLUSTER = ("start", "boot_s")
+"""Lists of an arm that change how engines are tied together."""
 
 LEAST = {
     "period_s": 0.0, "delay_s": 0.0, "link_s": 0.0, "detect_s": 0.0, "boot_s": 0.0, "start": 0, "least": 1,
@@ -152,7 +156,7 @@ def read_arms(listed: Any, source: Source) -> tuple[Arm, ...]:
 
 def changes(arm: Arm) -> tuple[Mapping[str, Any], ...]:
     """Return all combinations of an arm's lists, as what changes of atoms, fleet and wiring."""
-    axes = [(key, getattr(arm, key)) for key in (*OF_ATOMS, "engines", "start") if getattr(arm, key)]
+    axes = [(key, getattr(arm, key)) for key in (*OF_ATOMS, "engines", *OF_CLUSTER) if getattr(arm, key)]
     names = [key for key, _ in axes]
     return tuple(dict(zip(names, combined, strict=True)) for combined in product(*(axis for _, axis in axes)))
 

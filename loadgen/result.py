@@ -81,6 +81,15 @@ def read_runs(folder: Path, *, sketches: bool = True) -> pd.DataFrame:
     return frame.sort_values(order, kind="stable", ignore_index=True)
 
 
+def run_shards(folder: Path) -> Iterator[Any]:
+    """Yield the runs of a sweep's folder, an arrow table a shard, sketches and all: what memory would not hold.
+
+    Raises InputError for a folder without results and for a damaged shard, with the remedy.
+    """
+    for path in _some_shards(Path(folder)):
+        yield read_shard(path)
+
+
 def frozen_plan(folder: Path) -> dict[str, Any]:
     """Return what plan.json of a sweep's folder holds, {} without one; raises InputError if it is damaged."""
     path = Path(folder) / "plan.json"

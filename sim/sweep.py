@@ -158,7 +158,7 @@ def compile_policies(plan: Plan, notice: Notice) -> None:
 
     Raises InputError naming the scheduler that can't be compiled.
     """
-    specs = tuple(dict.fromkeys((NEUTRAL, *plan.specs)))
+    specs = tuple(dict.fromkeys((NEUTRAL, *(spec for part in variants(plan) for spec in part.specs))))
     for number, spec in enumerate(specs):
         scheduler = load(spec)
         notice(Step("compile", number, len(specs), scheduler.name))
