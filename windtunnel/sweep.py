@@ -105,11 +105,12 @@ def complete(plan: "Plan", out: Path, jobs: int, as_json: bool, on: str = "") ->
 def run(plan: "Plan", out: Path, jobs: int, on: str = "") -> tuple["Swept", float]:
     """Compile, calibrate and sweep a plan with progress on stderr; return what was done, and the seconds."""
     from analysis.metrics import summarise
+    from analysis.tiers_columns import by_class
     from sim.sweep import open_job
     from sim.sweep import sweep as run_all
     from windtunnel.progress import Meter
 
-    job, lines = open_job(plan, out, summarise, revision())
+    job, lines = open_job(plan, out, summarise, revision(), by_class)
     if routed := routing(plan):
         typer.echo(routed, err=True)
     with Meter() as meter, workers(on, jobs) as crew:
