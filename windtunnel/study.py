@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.study_tiers import EPILOG, tiers
 from windtunnel.sweep import AsJson, Jobs, On, Specs, complete, named_plan
 from windtunnel.windows import From
 
@@ -83,6 +84,9 @@ def portability(
         raise typer.Exit(1)
 
 
+app.command("tiers", epilog=EPILOG)(tiers)
+
+
 def settle(plan: "Plan", folder: Path, given: list[str], count: int | None) -> Path:
     """Freeze the plan's window set into the folder, or find it frozen there; return the folder.
 
@@ -100,7 +104,8 @@ def settle(plan: "Plan", folder: Path, given: list[str], count: int | None) -> P
         )
     of = find_set(named if given else f"{named}{SURROGATE}")
     taken = sources_of(of, given)
-    of = of if count is None else of_size(of, count)
+    count = count or plan.study.window_count
+    of = of_size(of, count) if count else of
     if frozen_here(folder, of, taken):
         typer.echo(f"Windows: {folder} holds {of.name} as frozen", err=True)
         return folder
