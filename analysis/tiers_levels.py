@@ -94,6 +94,7 @@ class Travel(NamedTuple):
     inside_ceiling: float
     gap_low: float  # interval of ceiling - overlap, over pairs of conditions
     gap_high: float
+    testable: bool = True  # whether halves have windows enough to show any number of tiers to be worse
 
 
 def levels_of(of: Results, setting: Setting, system: str, metric: str) -> Levels | None:
@@ -194,6 +195,7 @@ def _travel(of: Results, axis: str, pairs: Sequence[tuple[Levels, Levels]]) -> T
     return Travel(
         axis, a.system, a.metric, len(pairs), float(means[0]), float(means[2]), float(means[1]), float(means[3]),
         spread.low, spread.high,
+        all(least_p(one.windows // 2, len(one.levels) - 1) <= LEVEL for pair in pairs for one in pair),
     )  # fmt: skip
 
 

@@ -131,7 +131,11 @@ def travel_words(travel: Sequence[Travel]) -> list[str]:
         f"one condition; K* of one is in the other's set in {one.inside:.0%} (halves: {one.inside_ceiling:.0%})"
         for one in travel if not one.axis.startswith("metric")
     ]  # fmt: skip
-    return [f"Does the set of best numbers travel? {'; '.join(told)}."] if told else []
+    blind = any(not one.testable for one in travel)
+    more = (
+        " Halves hold too few windows to show any number worse, so that their sets hold all." if blind else ""
+    )
+    return [f"Does the set of best numbers travel? {'; '.join(told)}.{more}"] if told else []
 
 
 def placebo_words(found: "Answer") -> list[str]:
@@ -141,9 +145,15 @@ def placebo_words(found: "Answer") -> list[str]:
         return []
     most = max(effects, key=lambda one: one.mean)
     mean = points(float(np.mean([one.mean for one in effects])))
-    return [
-        f"Placebo (tiers shown at random): mean gain {mean} points over {len(effects)} settings, most {spread(most)}."
-    ]
+    told = [
+        f"{at.source} at load {at.region}, {at.tiers} tiers, {spec}: {spread(one)}"
+        for at, spec, one in found.placebo if one.mean > MARGIN
+    ]  # fmt: skip
+    more = (
+        f" Gains beyond the margin there are no merit of what tiers say: {'; '.join(told)}." if told else ""
+    )
+    first = f"Placebo (tiers shown at random): mean gain {mean} points over {len(effects)} settings"
+    return [f"{first}, most {spread(most)}.{more}"]
 
 
 def price_words(found: "Answer") -> list[str]:
