@@ -36,6 +36,8 @@ def test_each_figure_can_miss_and_says_why():
     names = ["TTFT added at 100/s, HTTP, p50", "TTFT added at 100/s, HTTP, p99"]
     assert missed(late) == [*names, "dispatcher CPU a request at 100/s, HTTP"]
     assert "use 0.30 of 2 cores" in judged(late)[0]["limit"]
+    busy = late | {"machine": {"cores": 2, "load": 3.0}}
+    assert "no limit of the testbed" in judged(busy)[0]["limit"]
     few = told() | {"through": {"tokens_per_s": 49_000.0}, "load_generator": {"lag_p99_s": 0.02}}
     few["streams"] = {"open_most": 2000, "finished": 1999, "requests": 2000}
     assert missed(few) == ["tokens/s", "streams at once", "load generator's lag p99 at 1,000/s"]
