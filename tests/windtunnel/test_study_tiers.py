@@ -91,7 +91,9 @@ def test_the_same_requests_are_scored_at_every_number_of_tiers(told):
 
 def test_report_page_and_json_are_written(told):
     out, said = told
-    assert said["runs"] == 8 * 2 * (1 + 1 + 1 + 1)  # both are one at one tier; then the tiered one alone differs
+    assert said["runs"] == 8 * 2 * (
+        1 + 1 + 1 + 1
+    )  # both are one at one tier; then the tiered one alone differs
     assert {one["check"]: one["holds"] for one in said["checks"]}["every arrival ends once"] is True
     assert "How many priority tiers" in (out / "report.html").read_text()
     assert said["sentences"][0] in (out.parent / "page.md").read_text()
