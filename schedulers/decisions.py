@@ -16,6 +16,13 @@ SEND, REFUSED, EXPIRED, LOST, STALLED, MOVE, SCALE = (
 )
 """Kinds of decisions. LOST: no engine may try it again; STALLED: the engine is to drop it, it is offered anew."""
 
+ORDER, DRAIN, UNDRAIN, STOP = "order", "drain", "undrain", "stop"
+"""Kinds of decisions about an engine, which follow a SCALE: one more is to boot; it takes nothing new; it serves on;
+it is empty and may end, or (reason boot_timeout) its order is given up."""
+
+OF_FLEET = SCALE, ORDER, DRAIN, UNDRAIN, STOP
+"""Kinds of decisions about no request."""
+
 
 class Decision(NamedTuple):
     """What is to be done about a request (or, for SCALE, about the fleet: ``number`` is the change)."""
@@ -40,3 +47,7 @@ class Bounds(NamedTuple):
     busy_s: float = inf  # an engine whose report is older takes nothing new
     failures_max: int = 3  # in a row; then the engine rests
     rest_s: float = 5.0
+    least: int = 1  # engines that scaling leaves, and orders where they are missing
+    most: int = 0  # engines that scaling may have there, on order, draining or serving; 0: it changes nothing
+    boot_s: float = inf  # an order that took longer is given up
+    settle_s: float = 0.0  # after the start the fleet is left alone so long: engines come back

@@ -4,7 +4,7 @@ The functions that judge are those of ``schedulers.dispatcher``, which the simul
 are a ``Board``. Requests are called by their number, engines by their row.
 """
 
-from math import inf
+from math import floor, inf
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from schedulers.board import Account, Arrival, Board, Place
 from schedulers.counsel import Counsel
 from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
 from schedulers.dispatcher import UNANSWERED, fewest_requests, lawful
+from schedulers.lives import BOOTING, DRAINING, LEAVING
 from schedulers.migration import movable
 from schedulers.policy import HOLD, REFUSE, TAKE, ClusterPolicy
 from schedulers.rearrange import wanted_moves
 from schedulers.recall import Recall
+from schedulers.roster import Roster
 from schedulers.view import (
     ARRIVAL,
     EVICT,
@@ -29,6 +31,9 @@ from schedulers.view import (
 )
 from schedulers.view import TAKE as TAKEN
 
+GRAIN = 1e-9
+"""Share of a period by which a clock may be short of a multiple: times are sums of floats."""
+
 
 class Desk(Counsel):
     """Owns the central queue and the board; every decision is returned and nothing is done."""
@@ -40,6 +45,7 @@ class Desk(Counsel):
         board = Board(tiers, np.ones(tenants), policy.memo, np.array(params or (0.0,)), bounds.rows_max)
         super().__init__(policy, board, strict)
         self.bounds = bounds
+        self.roster = Roster(board, bounds)
         self.held: list[int] = []
         self.recall = Recall()
         self.attempts: dict[int, int] = {}
@@ -48,16 +54,17 @@ class Desk(Counsel):
         self.up: dict[int, bool] = {}
         self.failures: dict[int, int] = {}
         self.rested_at_s: dict[int, float] = {}
-        self.asked_s = -inf
+        self.asked = {"migrate": 0, "scale": 0}  # how often each was, or should have been
 
     def join(self, place: Place, now_s: float, engine: int = -1) -> int:
         """An engine is there, new or (with its row) back again; returns its row."""
         if engine < 0:
-            engine = self.board.join(place)
+            engine = self.roster.seat(place)
         else:
             self.board.furnish(engine, place)
+        self.roster.serves(engine)
         self.up[engine], self.failures[engine] = True, 0
-        self.board.view.engines.draining[engine] = 0
+        self.drain(engine, False)
         self.board.view.engines.reported_s[engine] = now_s
         self._see(engine, now_s)
         return engine
@@ -69,11 +76,13 @@ class Desk(Counsel):
 
     def drain(self, engine: int, draining: bool = True) -> None:
         """It takes nothing new; what it holds ends there."""
-        self.board.view.engines.draining[engine] = int(draining)
+        dismissed = self.roster.life[engine] == DRAINING
+        self.board.view.engines.draining[engine] = int(draining or dismissed)
 
     def die(self, engine: int, now_s: float) -> list[Decision]:
         """It is gone with all it held: each of its requests is offered anew, or lost."""
         self.away(engine)
+        self.roster.gone(engine)
         decisions: list[Decision] = []
         for row in self.board.held_by(engine):
             decisions += self._again(row, "engine_lost", now_s)
@@ -106,10 +115,12 @@ class Desk(Counsel):
 
     def _see(self, engine: int, now_s: float) -> None:
         """Write down whether it may be sent something now."""
-        fleet = self.board.view.engines
+        fleet, life = self.board.view.engines, self.roster.life[engine]
+        if life == BOOTING:  # its place is somebody else's now
+            return
         fresh = now_s - fleet.reported_s[engine] <= self.bounds.busy_s
         rested = now_s >= self.rested_at_s.get(engine, -inf)
-        fleet.alive[engine] = int(self.up[engine] and fresh and rested)
+        fleet.alive[engine] = int(self.up[engine] and fresh and rested and life != LEAVING)
 
     def arrive(self, arrival: Arrival, now_s: float) -> list[Decision]:
         """A request arrives: sent, refused, or (no decision) held in the central queue."""
@@ -225,11 +236,25 @@ class Desk(Counsel):
         for engine in self.up:
             self._see(engine, now_s)
         decisions = self._overdue(now_s)
-        periods = [part.policy.period_s for part in self.parts if part.policy.period_s > 0.0]
-        if periods and now_s - self.asked_s >= min(periods):
-            self.asked_s = now_s
+        if self.bounds.most and now_s >= self.bounds.settle_s:
+            decisions += self.roster.upkeep(self._idle(), now_s)
+        if self._due("migrate", now_s):
             decisions += self._rearrange(now_s)
+        if self._due("scale", now_s):
+            decisions += self._rescale(now_s)
         return decisions
+
+    def _due(self, hook: str, now_s: float) -> bool:
+        """True once each time that a multiple of the period of who answers a hook has passed."""
+        period_s = next((one.policy.period_s for one in self.parts if getattr(one.policy, hook)), 0.0)
+        count = floor(now_s / period_s + GRAIN) if period_s > 0.0 else 0
+        due, self.asked[hook] = count > self.asked[hook], count
+        return due
+
+    def _idle(self) -> list[int]:
+        """Engines that drain by the policy's wish and have nothing left to do."""
+        moving, held = self.board.view.engines.moving, self.board.held_by
+        return [one for one in self.roster.rows(DRAINING) if not moving[one] and not held(one)]
 
     def _overdue(self, now_s: float) -> list[Decision]:
         view, board, bounds = self.board.view, self.board, self.bounds
@@ -256,7 +281,7 @@ class Desk(Counsel):
         return decisions
 
     def _rearrange(self, now_s: float) -> list[Decision]:
-        """Ask where each engine should give a request to, and whether the fleet should change."""
+        """Ask where each engine should give a request to."""
         view, decisions = self.board.view, list[Decision]()
 
         def ask(name: str, one: int, none: float) -> float:
@@ -267,8 +292,18 @@ class Desk(Counsel):
             number = int(self.board.number[row])
             self.moving[number] = source, target
             decisions.append(Decision(MOVE, number, target, "policy", source=source))
+        return decisions
+
+    def _rescale(self, now_s: float) -> list[Decision]:
+        """Ask whether the fleet should change, and change it as far as that is the dispatcher's to do."""
         change = int(self._ask("scale", -1, now_s, 0.0))
-        return [*decisions, Decision(SCALE, change, reason="policy")] if change else decisions
+        if not change:
+            return []
+        carried_out = self.bounds.most and now_s >= self.bounds.settle_s
+        return [
+            Decision(SCALE, change, reason="policy"),
+            *(self.roster.scale(change, now_s) if carried_out else ()),
+        ]
 
     def _settled(self, number: int) -> None:
         """A move is over, or was given up: its engines may move others."""

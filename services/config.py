@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from schedulers.decisions import Bounds
 from schedulers.errors import InputError
 from schedulers.view import Tiers
 
@@ -93,6 +94,16 @@ class StoreConfig:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """How far a policy's wishes for more or fewer workers are carried out; ``most`` 0: not at all."""
+
+    least: int = 1
+    most: int = 0
+    boot_s: float = 600.0  # an order that nobody fulfilled is given up
+    settle_s: float = 5.0  # after the start, while workers come back, nothing is ordered or drained
+
+
+@dataclass(frozen=True)
 class UserKey:
     """A client's key; ``tier_cap`` is the most important tier that it may use, ``rate_per_s`` 0: no limit."""
 
@@ -109,6 +120,7 @@ class Keys:
 
     admin: str = ""
     worker: str = ""
+    scaler: str = ""  # shared with the one service that may start and stop workers
     user: tuple[UserKey, ...] = ()
 
 
@@ -121,6 +133,7 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     timeouts: Timeouts = field(default_factory=Timeouts)
     store: StoreConfig = field(default_factory=StoreConfig)
+    scaling: Scaling = field(default_factory=Scaling)
     keys: Keys = field(default_factory=Keys)
     tiers: tuple[TierConfig, ...] = (TierConfig(name="default"),)
 
@@ -134,6 +147,17 @@ class Config:
     def queue_max(self) -> "np.ndarray[Any, np.dtype[np.float64]]":
         """Requests without a token that may wait, by tier."""
         return np.array([float(tier.queue_max) for tier in self.tiers])
+
+    @property
+    def bounds(self) -> Bounds:
+        """The limits as the desk sees them."""
+        limits, timeouts, scaling = self.limits, self.timeouts, self.scaling
+        return Bounds(
+            self.queue_max, limits.open_requests, timeouts.queue_s, timeouts.first_token_s,
+            timeouts.between_tokens_s, limits.attempts,
+            self.scheduling.busy_reports * self.scheduling.report_period_s,
+            least=scaling.least, most=scaling.most, boot_s=scaling.boot_s, settle_s=scaling.settle_s,
+        )  # fmt: skip
 
 
 def read(path: Path) -> Config:
@@ -199,12 +223,21 @@ def checked(config: Config, where: str = "config") -> Config:
         raise InputError("certificate and key go together", where=f"{where}: listen.tls_cert")
     if config.listen.client_ca and not config.listen.tls_cert:
         raise InputError("asks for client certificates without TLS", where=f"{where}: listen.client_ca")
-    secrets = [config.keys.admin, config.keys.worker, *(user.key for user in config.keys.user)]
+    _check_scaling(config, where)
+    secrets = [config.keys.admin, config.keys.worker, config.keys.scaler, *(user.key for user in config.keys.user)]
     given = [secret for secret in secrets if secret]
     if len(set(given)) != len(given) or any(not user.key for user in config.keys.user):
         fix = "give user, worker and admin keys of their own"
         raise InputError("two keys are the same, or one is empty", where=f"{where}: keys", fix=fix)
     return config
+
+
+def _check_scaling(config: Config, where: str) -> None:
+    scaling = config.scaling
+    if scaling.most and not 1 <= scaling.least <= scaling.most:
+        raise InputError("1 <= least <= most", where=f"{where}: scaling", fix="most = 0 leaves the fleet alone")
+    if scaling.most < 0 or not scaling.boot_s > 0.0 or not scaling.settle_s >= 0.0:
+        raise InputError("most and settle_s: at least 0; boot_s: above 0", where=f"{where}: scaling")
 
 
 def listening(config: Config, http: str = "", grpc: str = "") -> Config:

@@ -7,23 +7,20 @@ deaths and boots come first, then moves, reports, held requests, the policies' t
 from math import inf, isnan
 
 from loadgen.result import FAILED
+from schedulers.lives import BOOTING, DEAD, OFF, SERVING
 from schedulers.migration import movable
 from schedulers.policy import HOLD
 from schedulers.view import ARRIVAL, Ints
 from sim.fabric import (
-    BOOTING,
-    DEAD,
     MIGRATE_TICKS,
     NEXT_ARRIVAL,
     NEXT_FAULT,
     NONE,
     NOW,
-    OFF,
     OVER,
     PAUSE,
     REFUSALS,
     SCALE_TICKS,
-    SERVING,
 )
 from sim.kernel import advance, advance_all, offer, offer_held, start
 from sim.life import change_lives, close_bill, scale, stop_empty

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from schedulers.lives import OFF, SERVING
 from schedulers.view import Floats, Ints
-
-OFF, BOOTING, SERVING, DRAINING, DEAD = 0, 1, 2, 3, 4
-"""Values of ``Fabric.life``."""
 
 NONE, COPYING, STOPPING, STOPPED, POSTED = 0, 1, 2, 3, 4
 """Values of ``Fabric.phase``: no move; a stage is copied while decoding goes on; waiting for the step's end; the
@@ -109,7 +107,7 @@ class Wiring(NamedTuple):
 class Fabric(NamedTuple):
     """Private state of a cluster, shape (engines,) unless said."""
 
-    life: Ints
+    life: Ints  # see schedulers.lives
     due_s: Floats  # end of a boot, or when the dispatcher learns of a death
     since_s: Floats  # billed since; inf: not billed
     billed_s: Floats  # closed bills

@@ -34,7 +34,7 @@ class Timeline(NamedTuple):
     kept: Ints  # (k, e) KV blocks reserved for requests on their way here
     waiting: Ints  # (k, e, t) requests in the engine's queue
     centre: Ints  # (k, t) requests that the dispatcher holds
-    life: Ints  # (k, e) values of sim.fabric: OFF, BOOTING, SERVING, DRAINING, DEAD
+    life: Ints  # (k, e) values of schedulers.lives: OFF, BOOTING, SERVING, DRAINING, DEAD
     event_s: Floats  # (n,)
     kind: Ints  # (n,) of sim.log.KINDS
     engine: Ints  # (n,)

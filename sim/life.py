@@ -2,23 +2,9 @@
 
 from math import inf
 
+from schedulers.lives import BOOTING, DEAD, DRAINING, OFF, SERVING, to_drain, to_serve
 from schedulers.view import UNSEEN
-from sim.fabric import (
-    BOOTING,
-    BOOTS,
-    DEAD,
-    DEATHS,
-    DIE,
-    DRAIN,
-    DRAINING,
-    DRAINS,
-    NEXT_FAULT,
-    NONE,
-    OFF,
-    POSTED,
-    RETURN,
-    SERVING,
-)
+from sim.fabric import BOOTS, DEATHS, DIE, DRAIN, DRAINS, NEXT_FAULT, NONE, POSTED, RETURN
 from sim.log import (
     DIED,
     DRAINS_OFF,
@@ -172,32 +158,16 @@ def change_lives(rig: Rig, now_s: float) -> bool:
     return changed
 
 
-def first_in(rig: Rig, life: int) -> int:
-    """The first engine in a state, -1 if there is none."""
-    for engine in range(rig.fabric.life.shape[0]):
-        if rig.fabric.life[engine] == life:
-            return engine
-    return -1
-
-
 def scale(rig: Rig, change: int, now_s: float) -> None:
     """Carry out a policy's wish: undrain, then order engines; or drain the emptiest, never below the least."""
-    fabric, fleet = rig.fabric, rig.board.engines
+    fabric = rig.fabric
     for _ in range(max(0, change)):
-        chosen = first_in(rig, DRAINING)
-        if chosen >= 0:
+        chosen = to_serve(fabric.life)
+        if chosen >= 0 and fabric.life[chosen] == DRAINING:
             undrain(rig, chosen, now_s)
-            continue
-        chosen = first_in(rig, OFF)
-        if chosen >= 0:
+        elif chosen >= 0:
             order_engine(rig, chosen, now_s)
     for _ in range(max(0, -change)):
-        serving, chosen = 0, -1
-        for engine in range(fabric.life.shape[0]):
-            if fabric.life[engine] == SERVING:
-                serving += 1
-                load = fleet.running[engine] + fleet.waiting[engine]
-                if chosen < 0 or load <= fleet.running[chosen] + fleet.waiting[chosen]:
-                    chosen = engine
-        if serving > rig.terms.least:
+        chosen = to_drain(fabric.life, rig.board.engines, rig.terms.least)
+        if chosen >= 0:
             drain(rig, chosen, now_s)

@@ -8,6 +8,7 @@ batch, or in none while its last blocks travel; its KV counts on both sides unti
 from math import inf
 
 from schedulers.cost import blocks_for, owed_tokens
+from schedulers.lives import SERVING
 from schedulers.migration import decoding
 from schedulers.view import MOVING, RUNNING, UNSEEN, WAITING
 from sim.fabric import (
@@ -17,7 +18,6 @@ from sim.fabric import (
     LIVE,
     NONE,
     POSTED,
-    SERVING,
     STARTED,
     STOPPED,
     STOPPING,

@@ -11,12 +11,13 @@ from loadgen.prefixes import heads
 from loadgen.result import GAP_BINS
 from schedulers.cost import RANK_S
 from schedulers.errors import PolicyError
+from schedulers.lives import SERVING
 from schedulers.policy import CLUSTER_HOOKS, Part, Scheduler
 from schedulers.view import Engines, Floats, Ints, Tiers, View, allocate
 from sim import rig as codes
 from sim.books import seal, tampered
 from sim.cluster import run_cluster
-from sim.fabric import SERVING, Terms, Wiring, terms_of, weave
+from sim.fabric import Terms, Wiring, terms_of, weave
 from sim.film import Film
 from sim.hooks import interpreted
 from sim.kernel import run as run_interpreted

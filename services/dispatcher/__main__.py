@@ -20,7 +20,7 @@ GARBAGE = (20_000, 20, 50)
 
 def options(arguments: list[str]) -> Config:
     """The configuration that the command line asks for; a flag wins over the file. Keys that it lacks may come
-    from WINDTUNNEL_ADMIN_KEY and WINDTUNNEL_WORKER_KEY (or ..._FILE). Raises InputError."""
+    from WINDTUNNEL_ADMIN_KEY, WINDTUNNEL_WORKER_KEY and WINDTUNNEL_SCALER_KEY (or ..._FILE). Raises InputError."""
     parser = argparse.ArgumentParser(prog="python -m services.dispatcher", description=__doc__)
     parser.add_argument("--config", type=Path, help="TOML file (services/config.py names the fields)")
     parser.add_argument("--http", default="", help="HOST:PORT of the HTTP door; port 0 takes a free one")
@@ -30,6 +30,8 @@ def options(arguments: list[str]) -> Config:
     parser.add_argument(
         "--make-keys", type=Path, help="folder for random keys where it has none: " + ", ".join(KEYS)
     )
+    parser.add_argument("--workers-min", type=int, help="workers that scaling leaves")
+    parser.add_argument("--workers-max", type=int, help="workers that scaling may run; 0: the fleet is left alone")
     given = parser.parse_args(arguments)
     if given.make_keys:
         for name in KEYS:
@@ -39,6 +41,9 @@ def options(arguments: list[str]) -> Config:
         config = replace(config, store=replace(config.store, url=given.store))
     if given.scheduler:
         config = replace(config, scheduling=replace(config.scheduling, scheduler=given.scheduler))
+    least = config.scaling.least if given.workers_min is None else given.workers_min
+    most = config.scaling.most if given.workers_max is None else given.workers_max
+    config = replace(config, scaling=replace(config.scaling, least=least, most=most))
     keys = config.keys
     config = replace(
         config,
@@ -46,6 +51,7 @@ def options(arguments: list[str]) -> Config:
             keys,
             admin=keys.admin or secret("WINDTUNNEL_ADMIN_KEY"),
             worker=keys.worker or secret("WINDTUNNEL_WORKER_KEY"),
+            scaler=keys.scaler or secret("WINDTUNNEL_SCALER_KEY"),
         ),
     )
     return checked(config)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 
 from schedulers.board import Arrival
-from schedulers.decisions import EXPIRED, LOST, MOVE, REFUSED, SCALE, SEND, STALLED, Bounds, Decision
+from schedulers.decisions import EXPIRED, LOST, MOVE, OF_FLEET, REFUSED, SEND, STALLED, Decision
 from schedulers.desk import Desk
 from schedulers.load import load
 from schedulers.view import FINISH, REJECT
@@ -35,14 +35,8 @@ class Dispatcher:
     ) -> None:  # fmt: skip
         self.config, self.journal, self.clock, self.wall, self.metrics = config, journal, clock, wall, metrics
         self.scheduler = load(config.scheduling.scheduler)
-        limits, timeouts = config.limits, config.timeouts
-        bounds = Bounds(
-            config.queue_max, limits.open_requests, timeouts.queue_s, timeouts.first_token_s,
-            timeouts.between_tokens_s, limits.attempts,
-            config.scheduling.busy_reports * config.scheduling.report_period_s,
-        )  # fmt: skip
         cluster, values = self.scheduler.cluster, self.scheduler.cluster_params
-        self.desk = Desk(cluster, values, config.targets, bounds, tenants=TENANTS_MAX)
+        self.desk = Desk(cluster, values, config.targets, config.bounds, tenants=TENANTS_MAX)
         self.desk.with_more(self.scheduler.more)
         self.doorkeeper = Doorkeeper(config)
         self.engines: dict[int, Engine] = {}
@@ -57,6 +51,7 @@ class Dispatcher:
         self.decided: Callable[[float, Decision], None] = lambda now_s, decision: None
         self.move: Callable[[Decision], None] = lambda decision: self.desk.stayed(decision.number)
         self.timed: Callable[[], None] = lambda: None
+        self.fleet: Callable[[Decision], None] = lambda decision: None
         self.left: Callable[[Answer], None] = lambda answer: None
 
     # clients
@@ -274,8 +269,8 @@ class Dispatcher:
         now_s = self.clock()
         self._log(decisions, now_s)
         for decision in decisions:
-            if decision.kind == SCALE:
-                self.metrics.scale_wanted(decision.number, len(self.engines))
+            if decision.kind in OF_FLEET:
+                self.fleet(decision)
                 continue
             answer = self.answers.get(decision.number)
             if answer is None or answer.ending is not None:

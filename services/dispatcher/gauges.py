@@ -19,6 +19,9 @@ def bring_up_to_date(parts: "Parts") -> None:
     of_requests(parts)
     of_engines(parts)
     metrics = parts.metrics
+    if parts.config.scaling.most:
+        for state, count in parts.scaling.sizes().items():
+            metrics.fleet.labels(state).set(count)
     metrics.journal_away.set(int(parts.journal.away))
     metrics.migrations_open.set(len(parts.links.migrations.moves))
     metrics.policy_faults.set(len(parts.heart.desk.faults))
@@ -85,7 +88,7 @@ def state_of(worker: "Worker", draining: bool) -> str:
 
 
 def scrape_targets(parts: "Parts") -> list[dict[str, Any]]:
-    """Prometheus' http_sd: each worker that is here, and each load generator that said so lately."""
+    """Prometheus' http_sd: each worker that is here, and each load generator and scaler that said so lately."""
     workers = [
         {
             "targets": [worker.said.metrics_address],
@@ -95,8 +98,7 @@ def scrape_targets(parts: "Parts") -> list[dict[str, Any]]:
         if worker.connected and worker.said.metrics_address
     ]
     announced = parts.announced.now(parts.clock())
-    generators = [{"targets": [at], "labels": {"job": "windtunnel-replay"}} for at in announced]
-    return workers + generators
+    return workers + [{"targets": [at], "labels": {"job": job}} for at, job in announced.items()]
 
 
 class Announced:
@@ -105,15 +107,17 @@ class Announced:
     def __init__(self, most: int = 16) -> None:
         self.most = most
         self.until_s: dict[str, float] = {}
+        self.jobs: dict[str, str] = {}
 
-    def note(self, address: str, until_s: float) -> None:
+    def note(self, address: str, until_s: float, job: str = "windtunnel-replay") -> None:
         """Keep an address until a moment; one that is over forgets it."""
         self.until_s.pop(address, None)
-        self.until_s[address] = until_s
+        self.until_s[address], self.jobs[address] = until_s, job
         while len(self.until_s) > self.most:
             del self.until_s[next(iter(self.until_s))]
 
-    def now(self, now_s: float) -> list[str]:
-        """The addresses that still hold."""
+    def now(self, now_s: float) -> dict[str, str]:
+        """The addresses that still hold, each with its job."""
         self.until_s = {address: until_s for address, until_s in self.until_s.items() if until_s > now_s}
-        return list(self.until_s)
+        self.jobs = {address: self.jobs[address] for address in self.until_s}
+        return dict(self.jobs)

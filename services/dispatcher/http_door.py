@@ -15,6 +15,7 @@ from services.dispatcher.gauges import bring_up_to_date, scrape_targets
 from services.dispatcher.intake import Client, Refusal
 from services.dispatcher.logs import log
 from services.dispatcher.reasons import ending
+from services.dispatcher.scaling import scaling_routes
 from services.dispatcher.sse import HttpAnswer
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def application(parts: "Parts") -> Completions:
     client_routes(app, parts)
     status_routes(app, parts)
     admin_routes(app, parts)
+    scaling_routes(app, parts)
 
     @app.exception_handler(Exception)
     async def our_fault(request: Request, error: Exception) -> Response:

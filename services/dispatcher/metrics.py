@@ -127,6 +127,7 @@ class Metrics:
         self.report_age = self.gauge("engine_report_age_seconds", "Age of its latest report", "engine")
         self.engine_seconds = self.counter("engine_seconds_total", "Time engines were ours", "engine")
         self.engines_wanted = self.gauge("engines_wanted", "What the policy asked for last")
+        self.fleet = self.gauge("fleet_engines", "Places of a fleet that scales, by what they are", "state")
         self.scalings = self.counter("scale_decisions_total", "Asked by the policy", "direction", "reason")
         for direction in ("out", "in"):
             self.scalings.labels(direction, "policy")

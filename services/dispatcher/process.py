@@ -31,6 +31,7 @@ from services.dispatcher.logs import log
 from services.dispatcher.metrics import Metrics
 from services.dispatcher.reasons import ending
 from services.dispatcher.recovery import send_anew, take_over
+from services.dispatcher.scaling import Scaling
 from services.dispatcher.sse import CONNECTION
 from services.dispatcher.upkeep import Upkeep
 from services.rpc.windtunnel.v1 import dispatcher_pb2, dispatcher_pb2_grpc, worker_pb2, worker_pb2_grpc
@@ -77,6 +78,7 @@ class Parts:
         self.links = Links(self.heart, self.epoch)
         self.upkeep = Upkeep(self.heart)
         self.announced = Announced()
+        self.scaling = Scaling(self)
         self.heart.left = self.left
         self.healthy: Any = None  # gRPC's health service, once it is there
         self.http = self.grpc = ""

@@ -127,10 +127,10 @@ def test_leases_end_and_the_oldest_give_way():
     announced = Announced(most=2)
     for name, until_s in (("a", 5.0), ("b", 9.0), ("a", 7.0)):
         announced.note(name, until_s)
-    assert announced.now(6.0) == ["b", "a"]
+    assert list(announced.now(6.0)) == ["b", "a"]
     announced.note("c", 9.0)
-    assert announced.now(6.0) == ["a", "c"]
-    assert announced.now(8.0) == ["c"]
+    assert list(announced.now(6.0)) == ["a", "c"]
+    assert list(announced.now(8.0)) == ["c"]
 
 
 @pytest.mark.parametrize(

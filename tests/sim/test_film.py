@@ -6,7 +6,8 @@ import pytest
 from schedulers.errors import InputError
 from schedulers.load import load
 from sim import film as films
-from sim.fabric import DEAD, DIE, DRAIN, OFF, RETURN, SERVING, Fault, Moving, Wiring
+from schedulers.lives import DEAD, OFF, SERVING
+from sim.fabric import DIE, DRAIN, RETURN, Fault, Moving, Wiring
 from sim.film import Film
 from sim.log import BEGUN, DIED, DISPATCHED, DRAINS_OFF, HALTED, MISSED, MOVED, SERVES, TAKEN_BACK
 from sim.run import simulate
