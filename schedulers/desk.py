@@ -238,18 +238,21 @@ class Desk(Counsel):
         decisions = self._overdue(now_s)
         if self.bounds.most and now_s >= self.bounds.settle_s:
             decisions += self.roster.upkeep(self._idle(), now_s)
-        if self._due("migrate", now_s):
-            decisions += self._rearrange(now_s)
-        if self._due("scale", now_s):
-            decisions += self._rescale(now_s)
+        if (moment_s := self._due_s("migrate", now_s)) < inf:
+            decisions += self._rearrange(moment_s)
+        if (moment_s := self._due_s("scale", now_s)) < inf:
+            decisions += self._rescale(moment_s)
         return decisions
 
-    def _due(self, hook: str, now_s: float) -> bool:
-        """True once each time that a multiple of the period of who answers a hook has passed."""
+    def _due_s(self, hook: str, now_s: float) -> float:
+        """Now, once each time that a multiple of the period of who answers a hook has passed, else infinity.
+
+        A clock that is short of the multiple by a rounding is set right: policies compare times that they noted.
+        """
         period_s = next((one.policy.period_s for one in self.parts if getattr(one.policy, hook)), 0.0)
         count = floor(now_s / period_s + GRAIN) if period_s > 0.0 else 0
         due, self.asked[hook] = count > self.asked[hook], count
-        return due
+        return max(now_s, count * period_s) if due else inf
 
     def _idle(self) -> list[int]:
         """Engines that drain by the policy's wish and have nothing left to do."""

@@ -1,4 +1,4 @@
-"""Which engine a wish to grow or shrink falls on; the simulator's kernel and a live dispatcher ask the same functions."""
+"""Which engine a wish to grow or shrink falls on: the same functions for the simulator's kernel and live."""
 
 from schedulers.view import Engines, Ints
 

@@ -101,9 +101,8 @@ class Roster:
                 decisions.append(Decision(STOP, -1, engine, "boot_timeout"))
         lacking = self.least - len(self.rows(SERVING)) - len(self.orders)
         places = [*self.rows(OFF)] if len(self.life) else [NOWHERE]
-        for engine in places[: max(0, min(lacking, self.most - self.size))]:
-            decisions.append(self._order(engine, "floor", now_s))
-        return decisions
+        missing = places[: max(0, min(lacking, self.most - self.size))]
+        return decisions + [self._order(engine, "floor", now_s) for engine in missing]
 
     def _order(self, engine: int, reason: str, now_s: float) -> Decision:
         self.given += 1

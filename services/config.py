@@ -162,16 +162,21 @@ class Config:
 
 def read(path: Path) -> Config:
     """Read a TOML file; raises InputError that names the section and field."""
+    return checked(table(Config, path), str(path))
+
+
+Made = TypeVar("Made")
+
+
+def table(kind: type[Made], path: Path) -> Made:
+    """Read a TOML file as one frozen dataclass, tables as those of its fields; raises InputError."""
     try:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"can't read the configuration: {error}", where=str(path)) from None
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not TOML: {error}", where=str(path)) from None
-    return checked(_made(Config, document, str(path)), str(path))
-
-
-Made = TypeVar("Made")
+    return _made(kind, document, str(path))
 
 
 def _made(kind: type[Made], document: Any, where: str) -> Made:
@@ -224,7 +229,12 @@ def checked(config: Config, where: str = "config") -> Config:
     if config.listen.client_ca and not config.listen.tls_cert:
         raise InputError("asks for client certificates without TLS", where=f"{where}: listen.client_ca")
     _check_scaling(config, where)
-    secrets = [config.keys.admin, config.keys.worker, config.keys.scaler, *(user.key for user in config.keys.user)]
+    secrets = [
+        config.keys.admin,
+        config.keys.worker,
+        config.keys.scaler,
+        *(user.key for user in config.keys.user),
+    ]
     given = [secret for secret in secrets if secret]
     if len(set(given)) != len(given) or any(not user.key for user in config.keys.user):
         fix = "give user, worker and admin keys of their own"
@@ -235,7 +245,9 @@ def checked(config: Config, where: str = "config") -> Config:
 def _check_scaling(config: Config, where: str) -> None:
     scaling = config.scaling
     if scaling.most and not 1 <= scaling.least <= scaling.most:
-        raise InputError("1 <= least <= most", where=f"{where}: scaling", fix="most = 0 leaves the fleet alone")
+        raise InputError(
+            "1 <= least <= most", where=f"{where}: scaling", fix="most = 0 leaves the fleet alone"
+        )
     if scaling.most < 0 or not scaling.boot_s > 0.0 or not scaling.settle_s >= 0.0:
         raise InputError("most and settle_s: at least 0; boot_s: above 0", where=f"{where}: scaling")
 

@@ -14,15 +14,25 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 from loadgen.plan import Plan, toml
 from schedulers.errors import InputError
+from services.running import Running as Running
+from services.running import alive as alive
+from services.running import began_of as began_of
+from services.running import send, workers_in
+from services.settings import dispatcher_toml, module_of, scaler_toml, worker_toml
 
 STATE = "state.json"
+SCALER = "scaler"
+"""Name of the process that starts and stops workers by the policy's wish."""
+
+TEMPLATE = "worker.template"
+"""Settings of a worker without its name, for the scaler."""
+
 READY_S = 60.0
 """How long a process may take until it is ready."""
 
@@ -55,17 +65,6 @@ class NotReadyError(Exception):
 
 
 @dataclass(frozen=True)
-class Running:
-    """One process: ``began`` is when it started, in the kernel's ticks."""
-
-    name: str
-    pid: int
-    began: int
-    http: str = ""
-    grpc: str = ""
-
-
-@dataclass(frozen=True)
 class State:
     """All that runs, and how to speak to it."""
 
@@ -77,6 +76,7 @@ class State:
     worker_key: str
     driver: str = "live"  # as results name it: live (simulated workers), vllm, or paced
     processes: tuple[Running, ...] = field(default_factory=tuple)
+    scaler_key: str = ""
 
     @property
     def dispatcher(self) -> Running:
@@ -85,8 +85,8 @@ class State:
 
     @property
     def workers(self) -> tuple[Running, ...]:
-        """All others."""
-        return self.processes[1:]
+        """All others but the scaler."""
+        return tuple(one for one in self.processes[1:] if one.name != SCALER)
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ class Wish:
     patience_s: float = PATIENCE_S
     real: "RealWorkers | None" = None
     route: Callable[[str, str], str] = lambda name, address: address  # where a worker finds the dispatcher
+    workers_min: int = 1  # that a policy that scales leaves
+    workers_max: int = 0  # with more than 0 a scaler runs, and so many workers at most
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
@@ -139,6 +141,7 @@ def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
         admin_key=secrets.token_urlsafe(18),
         worker_key=secrets.token_urlsafe(18),
         driver="live" if wish.real is None else "paced" if wish.real.paced else "vllm",
+        scaler_key=secrets.token_urlsafe(18) if wish.workers_max else "",
     )
     started: list[Running] = []
 
@@ -155,17 +158,17 @@ def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:
             name = f"worker-{number}"
             settings = folder / f"{name}.toml"
             _write(settings, worker_toml(wish, state, name, wish.route(name, door.grpc)))
-            module = "services.worker" if wish.real is None else "services.worker.vllm"
-            begin(
-                folder,
-                name,
-                [module, "--config", str(settings)],
-                note,
-                wish.real.python if wish.real else None,
-            )
+            python = wish.real.python if wish.real else None
+            begin(folder, name, [module_of(wish), "--config", str(settings)], note, python)
         for number in range(wish.plan.fleet.engines):
             worker = await_ready(folder, f"worker-{number}", started, note)
             notice(f"{worker.name}: http://{worker.http} grpc {worker.grpc}")
+        if wish.workers_max:
+            settings = folder / f"{SCALER}.toml"
+            _write(folder / TEMPLATE, worker_toml(wish, state, "", door.grpc))
+            _write(settings, scaler_toml(wish, state, door.http))
+            scaler = launch(folder, SCALER, ["services.scaler", "--config", str(settings)], note)
+            notice(f"scaler: http://{scaler.http}, up to {wish.workers_max} workers")
         _await_door(door.http)
     except BaseException:
         stop_all(started, grace_s=0.0)
@@ -214,19 +217,26 @@ def await_ready(folder: Path, name: str, started: list[Running], note: Callable[
     patience_s = READY_S if real is None or real.driver == "live" else REAL_READY_S
     until_s = time.monotonic() + patience_s
     while time.monotonic() < until_s:
-        for line in _text(folder / f"{name}.out").splitlines():
-            with suppress(ValueError):
-                told = json.loads(line)
-                if told.get("event") == "ready":
-                    ready = Running(name, one.pid, one.began, http=told["http"], grpc=told["grpc"])
-                    note(ready)
-                    return ready
+        ready = told_ready(folder, one)
+        if ready.http:
+            note(ready)
+            return ready
         if not alive(one):
             break
         time.sleep(0.05)
     log = folder / f"{name}.log"
     said = "\n".join(_text(log).splitlines()[-5:])
     raise NotReadyError(f"{name} did not become ready; {log}:\n{said}")
+
+
+def told_ready(folder: Path, one: Running) -> Running:
+    """The process with the addresses that it printed when it was ready; as it is before that."""
+    for line in _text(folder / f"{one.name}.out").splitlines():
+        with suppress(ValueError):
+            told = json.loads(line)
+            if told.get("event") == "ready":
+                return Running(one.name, one.pid, one.began, http=told["http"], grpc=told["grpc"])
+    return one
 
 
 def _await_door(http: str) -> None:
@@ -265,7 +275,10 @@ def stop(folder: Path, *, grace_s: float = STOP_S) -> list[str]:
     state = read_state(folder.resolve())
     if state is None:
         return []
-    killed = stop_all(list(state.processes), grace_s=grace_s)
+    killed = stop_all([one for one in state.processes if one.name == SCALER], grace_s=grace_s)
+    # The scaler is gone: who runs now is all that will, also what it started and could not write down any more.
+    found = [*state.processes, *workers_in(folder.resolve()).values()]
+    killed += stop_all(list({(one.pid, one.began): one for one in found}.values()), grace_s=grace_s)
     forget(folder.resolve())
     return killed
 
@@ -273,36 +286,17 @@ def stop(folder: Path, *, grace_s: float = STOP_S) -> list[str]:
 def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
     """End processes: SIGTERM, a grace, SIGKILL. Return the names of those that were killed."""
     for one in processes:
-        _signal(one, signal.SIGTERM)
+        send(one, signal.SIGTERM)
     until_s = time.monotonic() + grace_s
     while any(map(alive, processes)) and time.monotonic() < until_s:
         time.sleep(0.05)
     left = [one for one in processes if alive(one)]
     for one in left:
-        _signal(one, signal.SIGKILL)
+        send(one, signal.SIGKILL)
     for one in left:
         while alive(one):
             time.sleep(0.01)
     return [one.name for one in left]
-
-
-def _signal(one: Running, number: int) -> None:
-    if alive(one):
-        with suppress(ProcessLookupError):
-            os.kill(one.pid, number)
-
-
-def alive(one: Running) -> bool:
-    """True if the process runs, and is the one that was started."""
-    with suppress(ChildProcessError):
-        os.waitpid(one.pid, os.WNOHANG)  # our own children that ended are let go
-    return began_of(one.pid) == one.began != 0
-
-
-def began_of(pid: int) -> int:
-    """When a process started, in ticks since the machine did; 0 if there is none, or if it has ended."""
-    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[0] != "Z" else 0
 
 
 def read_state(folder: Path) -> State | None:
@@ -332,7 +326,7 @@ def write_state(folder: Path, state: State) -> None:
 
 def forget(folder: Path) -> None:
     """Remove what says that something runs, the settings with their keys and the sockets' journal."""
-    for path in (folder / STATE, *folder.glob("*.toml")):
+    for path in (folder / STATE, folder / TEMPLATE, folder / f"{SCALER}.lock", *folder.glob("*.toml")):
         if path.name != "plan.toml":
             path.unlink(missing_ok=True)
 
@@ -347,45 +341,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def dispatcher_toml(wish: Wish, state: State) -> str:
-    """The dispatcher's settings: the plan's tiers at the testbed's speed, no bound that the simulator lacks."""
-    store = wish.store or f"file:{Path(state.folder) / 'journal'}"
-    lines = [
-        "[listen]", f"http = {json.dumps(wish.http)}", f"grpc = {json.dumps(wish.grpc)}",
-        "[scheduling]", f"scheduler = {json.dumps(wish.paced)}",
-        f"report_period_s = {max(0.02, 0.1 / wish.speed):.6g}",
-        "[timeouts]", f"queue_s = {wish.patience_s}", f"first_token_s = {wish.patience_s}",
-        f"between_tokens_s = {min(wish.patience_s, 600.0)}", f"drain_s = {STOP_S / 2.0}",
-        "[store]", f"url = {json.dumps(store)}",
-        "[keys]", f"admin = {json.dumps(state.admin_key)}", f"worker = {json.dumps(state.worker_key)}",
-    ]  # fmt: skip
-    for tier in wish.plan.tiers:
-        lines += ["[[tiers]]", f"name = {json.dumps(tier.name)}", f"queue_max = {wish.queue_max}"]
-        lines += [f"weight = {tier.weight!r}"]
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            value = getattr(tier, name)
-            if isfinite(value):
-                lines.append(f"{name} = {value / wish.speed!r}")
-    return "\n".join(lines) + "\n"
-
-
-def worker_toml(wish: Wish, state: State, name: str, dispatcher: str) -> str:
-    """A worker's settings."""
-    fleet = wish.plan.fleet
-    lines = [
-        f"worker_id = {json.dumps(name)}", f"dispatcher = {json.dumps(dispatcher)}",
-        f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(wish.paced.partition('+')[0])}",
-        f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}",
-    ]  # fmt: skip
-    if wish.real is not None:
-        asked = {"model": wish.real.model, "device": wish.real.device, "paced": wish.real.paced}
-        lines += [f"{key} = {json.dumps(value)}" for key, value in asked.items()]
-    lines.append("[fleet]")
-    lines += [
-        f"{key} = {json.dumps(value)}"
-        for key, value in asdict(fleet).items()
-        if key not in ("engines",) and not isinstance(value, dict)
-    ]
-    return "\n".join(lines) + "\n"

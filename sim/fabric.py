@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from schedulers.lives import OFF, SERVING
+from schedulers.lives import BOOTING as BOOTING
+from schedulers.lives import DEAD as DEAD
+from schedulers.lives import DRAINING as DRAINING
+from schedulers.lives import OFF as OFF
+from schedulers.lives import SERVING as SERVING
 from schedulers.view import Floats, Ints
 
 NONE, COPYING, STOPPING, STOPPED, POSTED = 0, 1, 2, 3, 4

@@ -26,8 +26,9 @@ LABELS = {
     "target": "ttft, tpot, e2e or dropped",
     "cause": "why requests move: policy, or what an operator named",
     "direction": "in or out; worker for what workers sent; out or in of the fleet",
-    "decision": "send, refuse, expire, lost, stall, move or scale",
+    "decision": "send, refuse, expire, lost, stall, move or scale; of engines order, drain, undrain or stop",
     "hook": "arrive, tick or offer",
+    "side": "dispatcher or driver",
     "version": "one",
     "scheduler": "one at a time",
     "run": "id of the run that a load generator replays, as in the results; one at a time",
@@ -43,9 +44,9 @@ OPENING = """\
 # Metrics
 
 This page is made from the services' own registries by `windtunnel metrics --write`; don't edit it. Prometheus finds
-workers and load generators by the dispatcher's `/targets` (http_sd); `deploy/prometheus/prometheus.yml` is a
-configuration that works. Histograms of latencies have vLLM's own edges, so that ours and an engine's can be held
-against each other. Names under `windtunnel_scaler_` belong to the scaler.
+workers, load generators and the scaler by the dispatcher's `/targets` (http_sd);
+`deploy/prometheus/prometheus.yml` is a configuration that works. Histograms of latencies have vLLM's own edges, so
+that ours and an engine's can be held against each other.
 """
 
 
@@ -105,6 +106,7 @@ def families() -> dict[str, list[Family]]:
         "Dispatcher": sorted(of(dispatcher_registry())),
         "Worker": sorted(of(worker_registry())),
         "Load generator": sorted(of(generator_registry())),
+        "Scaler": sorted(of(scaler_registry())),
     }
 
 
@@ -136,6 +138,13 @@ def worker_registry() -> "CollectorRegistry":
     from services.worker.worker import Worker
 
     return Worker(WorkerConfig(), UNTOLD).gauges.registry
+
+
+def scaler_registry() -> "CollectorRegistry":
+    """All that a scaler shows."""
+    from services.scaler.metrics import Metrics
+
+    return Metrics(1).registry
 
 
 def generator_registry() -> "CollectorRegistry":

@@ -50,6 +50,16 @@ def up(
         bool,
         typer.Option("--paced", help="Stretch a real engine's steps to its profile, so that runs repeat."),
     ] = False,
+    scaler: Annotated[
+        bool, typer.Option("--scaler", help="Let a policy that scales start and stop workers.")
+    ] = False,
+    workers_max: Annotated[
+        int,
+        typer.Option("--workers-max", min=0, max=64, help="Workers that a scaler may run; 0: twice as many."),
+    ] = 0,
+    workers_min: Annotated[
+        int, typer.Option("--workers-min", min=1, max=64, help="Workers that it leaves.")
+    ] = 1,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +85,11 @@ def up(
 
         real = real_workers(worker, model, stretched)
         known = replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick"))
-    wish = Wish(folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real)
+    most = fleet_limit(scaler, workers, workers_min, workers_max)
+    wish = Wish(
+        folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
+        workers_min=workers_min, workers_max=most,
+    )  # fmt: skip
     try:
         state = start(wish, lambda words: typer.echo(words, err=True))
     except NotReadyError as error:
@@ -87,6 +101,22 @@ def up(
     door = state.dispatcher
     typer.echo(f"OpenAI API: http://{door.http}/v1   gRPC: {door.grpc}   logs: {folder}")
     typer.echo("Stop it with: windtunnel down" + ("" if folder == DEFAULT_FOLDER else f" --dir {folder}"))
+
+
+def fleet_limit(scaler: bool, workers: int, least: int, most: int) -> int:
+    """Return how many workers a scaler may run, 0 without one; raises InputError for limits that contradict."""
+    from schedulers.errors import InputError
+
+    if not scaler and (most or least != 1):
+        fix = "add --scaler, or leave the limits out"
+        raise InputError("--workers-min and --workers-max are a scaler's", where="windtunnel up", fix=fix)
+    most = (most or 2 * workers) if scaler else 0
+    if scaler and not least <= workers <= most:
+        fix = f"e.g. --workers {least} --workers-max {max(most, least)}"
+        raise InputError(
+            "--workers lies outside --workers-min to --workers-max", where="windtunnel up", fix=fix
+        )
+    return most
 
 
 def down(

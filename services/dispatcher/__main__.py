@@ -31,7 +31,9 @@ def options(arguments: list[str]) -> Config:
         "--make-keys", type=Path, help="folder for random keys where it has none: " + ", ".join(KEYS)
     )
     parser.add_argument("--workers-min", type=int, help="workers that scaling leaves")
-    parser.add_argument("--workers-max", type=int, help="workers that scaling may run; 0: the fleet is left alone")
+    parser.add_argument(
+        "--workers-max", type=int, help="workers that scaling may run; 0: the fleet is left alone"
+    )
     given = parser.parse_args(arguments)
     if given.make_keys:
         for name in KEYS:

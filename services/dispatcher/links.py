@@ -151,7 +151,9 @@ class Links:
         )  # fmt: skip
         if worker is None:
             old = self.vacant() if len(self.workers) >= ENGINES_MAX else None
-            row = heart.desk.join(place, now_s, self.workers.pop(old.worker_id).row if old is not None else -1)
+            row = heart.desk.join(
+                place, now_s, self.workers.pop(old.worker_id).row if old is not None else -1
+            )
             for former in [one for one in self.workers.values() if one.row == row]:
                 del self.workers[former.worker_id]  # its place was ordered anew
             worker = self.workers[said.worker_id] = Worker(row, said)

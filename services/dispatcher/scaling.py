@@ -7,13 +7,15 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from schedulers.decisions import SCALE, Decision
+from schedulers.decisions import SCALE, STOP, Decision
 from schedulers.errors import InputError
 from schedulers.lives import BOOTING, DRAINING, LEAVING, OFF, SERVING
 from services.dispatcher.logs import log
+from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.wanted import ANSWER, ASK, NONCE, SIGNATURE, Told, Wanted, packed, signature, signed, told_in
 
 if TYPE_CHECKING:
+    from services.dispatcher.answer import Engine
     from services.dispatcher.process import Parts
 
 LIVES = {OFF: "off", BOOTING: "booting", SERVING: "serving", DRAINING: "draining", LEAVING: "leaving"}
@@ -41,10 +43,19 @@ class Scaling:
             self.parts.metrics.scale_wanted(decision.number, len(self.parts.heart.engines))
             return
         worker = self.parts.heart.engines.get(decision.engine)
+        if decision.kind == STOP and worker is not None:
+            self.let_go(worker)
         log.info(
             "fleet", decision=decision.kind, reason=decision.reason, engine=decision.engine,
             worker=worker.worker_id if worker is not None else "",
         )  # fmt: skip
+
+    def let_go(self, worker: "Engine") -> None:
+        """A worker that the scaler does not run is told to end itself; the scaler ends its own."""
+        theirs = {name for name, _, _ in self.told.units}
+        if worker.worker_id not in theirs:
+            order = link.Drain(grace_s=self.parts.config.timeouts.drain_s)
+            worker.send(link.DispatcherMessage(drain=order))
 
     def wanted(self) -> Wanted:
         """What is wanted now."""

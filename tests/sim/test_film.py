@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from schedulers.errors import InputError
+from schedulers.lives import DEAD, OFF, SERVING
 from schedulers.load import load
 from sim import film as films
-from schedulers.lives import DEAD, OFF, SERVING
 from sim.fabric import DIE, DRAIN, RETURN, Fault, Moving, Wiring
 from sim.film import Film
 from sim.log import BEGUN, DIED, DISPATCHED, DRAINS_OFF, HALTED, MISSED, MOVED, SERVES, TAKEN_BACK

@@ -1,0 +1,1 @@
+"""The scaler: starts and stops workers as the dispatcher wants."""
