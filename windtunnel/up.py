@@ -105,8 +105,6 @@ def up(
 
 def fleet_limit(scaler: bool, workers: int, least: int, most: int) -> int:
     """Return how many workers a scaler may run, 0 without one; raises InputError for limits that contradict."""
-    from schedulers.errors import InputError
-
     if not scaler and (most or least != 1):
         fix = "add --scaler, or leave the limits out"
         raise InputError("--workers-min and --workers-max are a scaler's", where="windtunnel up", fix=fix)

@@ -34,8 +34,8 @@ class Driver(Protocol):
         """End a worker: it is asked, and killed after a grace; returns True if it had to be."""
         ...
 
-    def clear(self, unit: Unit) -> None:
-        """Remove what is left of a dead one."""
+    def clear(self, unit: Unit) -> bool:
+        """Remove what is left of a dead one; False if there is nothing to remove, or it is still of use."""
         ...
 
     def close(self) -> None:

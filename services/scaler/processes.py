@@ -92,9 +92,12 @@ class Processes:
         self.clear(unit)
         return killed
 
-    def clear(self, unit: Unit) -> None:
+    def clear(self, unit: Unit) -> bool:
         """Remove its settings; its log stays."""
-        (self.folder / f"{unit.handle}.toml").unlink(missing_ok=True)
+        settings = self.folder / f"{unit.handle}.toml"
+        there = settings.exists()
+        settings.unlink(missing_ok=True)
+        return there
 
     def _keep_books(self, running: dict[str, Running]) -> None:
         """Let ``state.json`` say who runs, for those who look there; no decision is made from it.

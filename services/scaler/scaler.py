@@ -164,9 +164,9 @@ class Scaler:
 
     async def _clear(self, unit: Unit) -> None:
         try:
-            await asyncio.to_thread(self.driver.clear, unit)
-            self.metrics.cleared.inc()
-            log.info("remains removed", worker=unit.worker)
+            if await asyncio.to_thread(self.driver.clear, unit):
+                self.metrics.cleared.inc()
+                log.info("remains removed", worker=unit.worker)
         except DriverError as error:
             self.metrics.errors.labels("driver").inc()
             log.warning("remains could not be removed", worker=unit.worker, what=str(error)[:300])

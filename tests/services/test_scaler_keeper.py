@@ -105,7 +105,7 @@ class Yard:
         return False
 
     def clear(self, which):
-        self.running.pop(which.worker, None)
+        return self.running.pop(which.worker, None) is not None
 
     def close(self):
         pass
