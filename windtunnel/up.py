@@ -10,7 +10,7 @@ from schedulers.errors import InputError
 
 if TYPE_CHECKING:
     from loadgen.plan import Plan
-    from services.local import State
+    from services.local import RealWorkers, State
 
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder of settings, logs and state; one testbed a folder.")
@@ -72,19 +72,9 @@ def up(
 
     Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
     """
-    from dataclasses import replace
-
     from services.local import NotReadyError, Wish, start
 
-    known, real = live_plan(plan, workers), None
-    if worker == "sim" and (model or stretched):
-        what = "--model and --paced are about real engines"
-        raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
-    if worker != "sim":
-        from windtunnel.engines import real_fleet, real_workers
-
-        real = real_workers(worker, model, stretched)
-        known = replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick"))
+    known, real = engines_of(plan, workers, worker, model, stretched)
     most = fleet_limit(scaler, workers, workers_min, workers_max)
     wish = Wish(
         folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
@@ -101,6 +91,24 @@ def up(
     door = state.dispatcher
     typer.echo(f"OpenAI API: http://{door.http}/v1   gRPC: {door.grpc}   logs: {folder}")
     typer.echo("Stop it with: windtunnel down" + ("" if folder == DEFAULT_FOLDER else f" --dir {folder}"))
+
+
+def engines_of(
+    plan: str, workers: int, worker: str, model: str, stretched: bool
+) -> "tuple[Plan, RealWorkers | None]":
+    """Return the plan with its fleet, and what runs real engines if any are asked for; raises InputError."""
+    from dataclasses import replace
+
+    known = live_plan(plan, workers)
+    if worker == "sim" and (model or stretched):
+        what = "--model and --paced are about real engines"
+        raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
+    if worker == "sim":
+        return known, None
+    from windtunnel.engines import real_fleet, real_workers
+
+    real = real_workers(worker, model, stretched)
+    return replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick")), real
 
 
 def fleet_limit(scaler: bool, workers: int, least: int, most: int) -> int:

@@ -19,9 +19,8 @@ from requests.exceptions import RequestException
 from services.scaler.driver import DriverError, Unit
 
 COMPOSE = "com.docker.compose."
-PROJECT, SERVICE, NUMBER, ONEOFF = (
-    f"{COMPOSE}{name}" for name in ("project", "service", "container-number", "oneoff")
-)
+PROJECT, SERVICE = f"{COMPOSE}project", f"{COMPOSE}service"
+NUMBER, ONEOFF = f"{COMPOSE}container-number", f"{COMPOSE}oneoff"
 ORDER = "windtunnel.order"
 """Label of a container that a scaler started."""
 
@@ -50,7 +49,7 @@ def engine() -> Any:
 
 
 class Containers:
-    """The workers of one compose service. Their id is the host name that the engine gives: the container's short id."""
+    """The workers of one compose service; their id is the host name that the engine gives: the short id."""
 
     name = "docker"
 
@@ -107,11 +106,11 @@ class Containers:
         return Unit(made[:12], made, config["Labels"][ORDER], True, 0.0)
 
     def stop(self, unit: Unit, grace_s: float) -> bool:
-        """Stop it as its restart policy respects, then remove it; the engine kills after the grace, even without us."""
+        """Stop it, which its restart policy respects, and remove it; after the grace the engine kills it."""
         with engine_errors():
             try:
                 self.api.stop(unit.handle, timeout=max(1, round(grace_s)))
-                killed = self.api.inspect_container(unit.handle)["State"]["ExitCode"] == KILLED
+                killed = bool(self.api.inspect_container(unit.handle)["State"]["ExitCode"] == KILLED)
             except NotFound:
                 killed = False
         self.clear(unit)
