@@ -11,7 +11,7 @@ from services.config import Config, checked, listening, read
 from services.dispatcher.logs import configure
 from services.secret import make, secret
 
-KEYS = ("admin", "worker")
+KEYS = ("admin", "worker", "scaler")
 """Secrets of a stack of containers, a folder each: who needs one sees only that."""
 
 GARBAGE = (20_000, 20, 50)

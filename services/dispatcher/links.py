@@ -92,8 +92,9 @@ class Links:
         sent = 0
         while True:
             try:
-                if outbox.empty():
-                    message = await asyncio.wait_for(outbox.get(), timing.scheduling.heartbeat_s)
+                if outbox.empty():  # not wait_for: it loses a cancellation that meets a message
+                    async with asyncio.timeout(timing.scheduling.heartbeat_s):
+                        message = await outbox.get()
                 else:
                     message = outbox.get_nowait()
             except TimeoutError:

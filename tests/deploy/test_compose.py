@@ -77,9 +77,10 @@ def test_whatever_is_mounted_is_there_and_written_only_where_meant(name):
 def test_only_those_who_need_a_key_see_it():
     seen = {
         key: {name for name, one in SERVICES.items() for source, _, _ in mounts(one) if source == key}
-        for key in ("admin-key", "worker-key")
+        for key in ("admin-key", "worker-key", "scaler-key")
     }
-    assert seen["admin-key"] <= {"dispatcher", "replay", "scaler"}
+    assert seen["admin-key"] == {"dispatcher", "replay"}
+    assert seen["scaler-key"] == {"dispatcher", "scaler"}
     assert seen["worker-key"] == {"dispatcher", "worker", "worker-vllm", "worker-vllm-cpu"}
 
 
