@@ -1,10 +1,18 @@
 """Live: what the dispatcher and the load generator tell Prometheus, put together a tier."""
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from services.analysis.prometheus import Prometheus, Sample
-from services.analysis.queries import POINTS, SECONDS, run_queries, tier_queries, timeline_queries
+from services.analysis.queries import (
+    POINTS,
+    SECONDS,
+    replay_queries,
+    run_queries,
+    tier_queries,
+    timeline_queries,
+)
 
 
 class LiveTier(NamedTuple):
@@ -23,17 +31,43 @@ class LiveTier(NamedTuple):
     e2e_p95_s: float | None
 
 
+class ReplayTier(NamedTuple):
+    """One tier of a run that is replayed, as its load generator counts it; ``attainment`` is over scored requests."""
+
+    tier: str
+    planned: float
+    sent: float
+    open: float
+    scored: float
+    met: float
+    attainment: float | None
+
+
+class LiveReplay(NamedTuple):
+    """A run that a load generator replays, or has just replayed."""
+
+    run: str
+    scheduler: str
+    window: str
+    region: str
+    speed: str
+    running: bool
+    valid: bool
+    lag_p50_s: float | None
+    lag_p99_s: float | None
+    tiers: tuple[ReplayTier, ...]
+    warnings: tuple[str, ...]  # sentences, empty if all is well
+
+
 class Live(NamedTuple):
-    """The testbed as it runs; ``warnings`` are sentences, empty if all is well."""
+    """The testbed as it runs; ``warnings`` are about the dispatcher, those about a replay stand with it."""
 
     window: str
     scheduler: str
     tiers: tuple[LiveTier, ...]
+    replays: tuple[LiveReplay, ...]
     ends: tuple[tuple[str, str, float], ...]  # outcome, reason, how many
     engines: dict[str, str]  # engine -> state
-    valid: bool | None  # the replay's verdict so far, None if none runs
-    lag_p50_s: float | None
-    lag_p99_s: float | None
     warnings: tuple[str, ...]
 
 
@@ -56,7 +90,6 @@ async def live_now(prometheus: Prometheus, window: str) -> Live:
     tiers = sorted(
         {tier for column in columns.values() for tier in column}, key=lambda tier: (len(tier), tier)
     )
-    valid = [bool(one.value) for one in whole["valid"]]
     ends = [
         (one.labels.get("outcome", ""), one.labels.get("reason", ""), one.value)
         for one in whole["ends"]
@@ -73,11 +106,60 @@ async def live_now(prometheus: Prometheus, window: str) -> Live:
             one.labels.get("engine", ""): one.labels.get("state", "")
             for one in sorted(whole["engines"], key=lambda one: one.labels.get("engine", ""))
         },
-        valid=all(valid) if valid else None,
-        lag_p50_s=_only(whole["lag_p50_s"]),
-        lag_p99_s=_only(whole["lag_p99_s"]),
-        warnings=_warnings({name: _only(whole[name]) for name in ("unsent", "journal_errors")}, valid),
+        replays=await replays_now(prometheus),
+        warnings=tuple(
+            f"{one.value:,.0f} records could not be written to the journal."
+            for one in whole["journal_errors"]
+            if one.value
+        ),
     )
+
+
+async def replays_now(prometheus: Prometheus) -> tuple[LiveReplay, ...]:
+    """Return the runs that load generators tell of, those that go on first; raises AwayError."""
+    told = await prometheus.now(replay_queries())
+    replays = [_replay(one.labels, told) for one in told["info"]]
+    return tuple(sorted(replays, key=lambda one: (not one.running, one.run)))
+
+
+def _replay(labels: Mapping[str, str], told: Mapping[str, tuple[Sample, ...]]) -> LiveReplay:
+    run = labels.get("run", "")
+    own = {name: [one for one in samples if one.labels.get("run") == run] for name, samples in told.items()}
+    whole = {name: own[name][0].value if own[name] else None for name in own}
+    counts = {
+        name: {one.labels.get("tier", ""): one.value for one in own[name]}
+        for name in ("planned", "sent", "open", "scored", "met")
+    }
+    tiers = sorted(counts["planned"], key=lambda tier: (len(tier), tier))
+    return LiveReplay(
+        run=run,
+        **{name: labels.get(name, "") for name in ("scheduler", "window", "region", "speed")},
+        running=bool(whole["running"]),
+        valid=whole["valid"] != 0,
+        lag_p50_s=whole["lag_p50_s"],
+        lag_p99_s=whole["lag_p99_s"],
+        tiers=tuple(
+            ReplayTier(
+                tier,
+                **{name: column.get(tier, 0.0) for name, column in counts.items()},
+                attainment=counts["met"].get(tier, 0.0) / scored
+                if (scored := counts["scored"].get(tier))
+                else None,
+            )
+            for tier in tiers
+        ),
+        warnings=_replay_warnings(whole),
+    )
+
+
+def _replay_warnings(whole: Mapping[str, float | None]) -> tuple[str, ...]:
+    told = []
+    if whole["valid"] == 0:
+        told.append("The replay is invalid: it does not keep its schedule, and its run will not be ranked.")
+    words = {"unsent": "requests should have been sent and are not", "lost": "tokens never came",
+             "repeated": "tokens came again"}  # fmt: skip
+    told += [f"{count:,.0f} {says}." for name, says in words.items() if (count := whole[name])]
+    return tuple(told)
 
 
 async def live_timeline(prometheus: Prometheus, window: str) -> tuple[LivePoint, ...]:
@@ -95,18 +177,3 @@ async def live_timeline(prometheus: Prometheus, window: str) -> tuple[LivePoint,
         LivePoint(tier, ago_s, values.get("attained"), values.get("rate"))
         for (tier, ago_s), values in sorted(points.items(), key=lambda item: (item[0][0], -item[0][1]))
     )
-
-
-def _warnings(counts: dict[str, float | None], valid: list[bool]) -> tuple[str, ...]:
-    told = []
-    if valid and not all(valid):
-        told.append("The replay is invalid: it does not keep its schedule, and its run will not be ranked.")
-    if counts["unsent"] and valid:
-        told.append(f"{counts['unsent']:,.0f} requests are not sent yet, or will not be.")
-    if counts["journal_errors"]:
-        told.append(f"{counts['journal_errors']:,.0f} records could not be written to the journal.")
-    return tuple(told)
-
-
-def _only(samples: tuple[Sample, ...]) -> float | None:
-    return samples[0].value if samples else None

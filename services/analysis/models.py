@@ -331,17 +331,43 @@ class LiveTierOut(BaseModel):
     e2e_p95_s: Number
 
 
+class ReplayTierOut(BaseModel):
+    """One tier of a run that is replayed, as its load generator counts it."""
+
+    tier: str
+    planned: float
+    sent: float
+    open: float
+    scored: float
+    met: float
+    attainment: Number  # over scored requests that ended
+
+
+class LiveReplayOut(BaseModel):
+    """A run that a load generator replays, or has just replayed."""
+
+    run: str
+    scheduler: str
+    window: str
+    region: str
+    speed: str
+    running: bool
+    valid: bool
+    lag_p50_s: Number
+    lag_p99_s: Number
+    tiers: list[ReplayTierOut]
+    warnings: list[str]
+
+
 class LiveOut(BaseModel):
     """The testbed as Prometheus sees it."""
 
     window: str
     scheduler: str
     tiers: list[LiveTierOut]
+    replays: list[LiveReplayOut]
     ends: list[tuple[str, str, float]]
     engines: dict[str, str]
-    valid: bool | None
-    lag_p50_s: Number
-    lag_p99_s: Number
     warnings: list[str]
 
 

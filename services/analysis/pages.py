@@ -152,14 +152,16 @@ def live_page(router: APIRouter, analysis: Analysis, pages: Pages) -> None:
 
     @router.get("/now")
     async def now(asked: Annotated[LiveQuery, Query()]) -> Response:
-        told, away, lines = None, "", {}
+        told, away, lines, stored = None, "", {}, {}
         try:
             told = await analysis.live(asked.window)
             points = await analysis.live_line(asked.window)
             lines = sparks(points, SECONDS[asked.window])
+            stored = await analysis.places({one.run for one in told.replays})
         except AwayError as error:
             away = str(error)
-        shown = {"told": told, "away": away, "lines": lines, "asked": asked, "windows": WINDOWS}
+        shown: dict[str, Any] = {"told": told, "away": away, "lines": lines, "stored": stored}
+        shown |= {"asked": asked, "windows": WINDOWS}
         return pages.show("now.html.j2", shown)
 
 

@@ -52,12 +52,30 @@ def run_queries(window: str) -> dict[str, str]:
         "build": "windtunnel_build_info",
         "ends": counted("windtunnel_requests_total", "outcome, reason", window),
         "engines": "windtunnel_engine_state == 1",
-        "valid": "windtunnel_replay_valid",
-        "unsent": "sum(windtunnel_replay_unsent)",
-        "lag_p50_s": f"histogram_quantile(0.5, sum by (le) (rate(windtunnel_replay_lag_seconds_bucket[{window}])))",
-        "lag_p99_s": f"histogram_quantile(0.99, sum by (le) (rate(windtunnel_replay_lag_seconds_bucket[{window}])))",
         "journal_errors": "sum(windtunnel_journal_errors_total)",
     }
+
+
+def replay_queries() -> dict[str, str]:
+    """Return what is asked of runs that a load generator replays: its own counts, exact and over scored requests."""
+    by_tier = {
+        "planned": "windtunnel_replay_planned",
+        "sent": "windtunnel_replay_sent_total",
+        "open": "windtunnel_replay_open",
+        "scored": "windtunnel_replay_scored_total",
+        "met": "windtunnel_replay_slo_met_total",
+    }
+    by_run = {
+        "info": "windtunnel_replay_info",
+        "running": "windtunnel_replay_running",
+        "valid": "windtunnel_replay_valid",
+        "unsent": "windtunnel_replay_unsent",
+        "lost": "windtunnel_replay_lost_tokens_total",
+        "repeated": "windtunnel_replay_repeated_tokens_total",
+        "lag_p50_s": 'windtunnel_replay_lag_exact_seconds{quantile="0.5"}',
+        "lag_p99_s": 'windtunnel_replay_lag_exact_seconds{quantile="0.99"}',
+    }
+    return {name: f"sum by (run, tier) ({metric})" for name, metric in by_tier.items()} | by_run
 
 
 def timeline_queries(window: str) -> dict[str, str]:

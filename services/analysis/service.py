@@ -123,6 +123,12 @@ class Analysis:
         found: tuple[LivePoint, ...] = await self._asked(live_timeline, window)
         return found
 
+    async def places(self, run_ids: set[str]) -> dict[str, str]:
+        """Return which of these runs are stored, and in which study."""
+        runs = (await asyncio.to_thread(lambda: self.shelf.every_run(self.shelf.studies()))).runs
+        found = runs[runs["run_id"].isin(run_ids)]
+        return dict(zip(found["run_id"], found["study"], strict=True))
+
     async def described(self, file: str, source: str, columns: str) -> TrafficOut:
         """Return a file of the given folders in numbers; raises NotFoundError, InputError."""
         files = await asyncio.to_thread(self.traffic.files)
