@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from math import log10
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, UploadFile
@@ -15,6 +15,7 @@ from analysis.charts import TAU_STEPS, Figure
 from analysis.one_run import Stretch, timeline_figures
 from analysis.page import TEMPLATES, chart_script, environment, specs_json, stylesheet
 from schedulers.errors import InputError
+from services.analysis.live import LivePoint
 from services.analysis.models import (
     CompareQuery,
     ErrorBody,
@@ -25,7 +26,7 @@ from services.analysis.models import (
     RunQuery,
 )
 from services.analysis.prometheus import AwayError
-from services.analysis.queries import SECONDS, WINDOWS
+from services.analysis.queries import POINTS, SECONDS, WINDOWS
 from services.analysis.service import Analysis, NotFoundError
 
 OWN = FilePath(__file__).parent / "templates"
@@ -165,19 +166,31 @@ def live_page(router: APIRouter, analysis: Analysis, pages: Pages) -> None:
         return pages.show("now.html.j2", shown)
 
 
-def sparks(points: Any, span_s: float) -> dict[str, list[tuple[str, str]]]:
-    """Return lines of 600 by 100 for each field: (tier, the points of a polyline)."""
-    found: dict[str, list[tuple[str, str]]] = {}
+class Spark(NamedTuple):
+    """Lines of 600 by 100, in pieces where nothing was told between: (tier, points), and the top edge's value."""
+
+    lines: list[tuple[str, list[str]]]
+    top: float
+
+
+def sparks(points: Sequence[LivePoint], span_s: float) -> dict[str, Spark]:
+    """Return attainment and arrivals over time as lines, drawn without a script."""
+    found = {}
     for field in ("attained", "rate"):
-        values = [getattr(one, field) for one in points if getattr(one, field) is not None]
-        top = 1.0 if field == "attained" else max(values, default=0.0) or 1.0
-        for tier in sorted({one.tier for one in points}):
-            line = " ".join(
-                f"{600 * (1 - one.ago_s / span_s):.1f},{100 - 100 * getattr(one, field) / top:.1f}"
-                for one in points
-                if one.tier == tier and getattr(one, field) is not None
-            )
-            found.setdefault(field, []).append((tier, line))
+        known = [
+            (one.tier, one.ago_s, getattr(one, field)) for one in points if getattr(one, field) is not None
+        ]
+        top = 1.0 if field == "attained" else max((value for _, _, value in known), default=0.0) or 1.0
+        lines = []
+        for tier in sorted({tier for tier, _, _ in known}):
+            own = [(1 - ago_s / span_s, 1 - value / top) for at, ago_s, value in known if at == tier]
+            pieces: list[list[str]] = []
+            for place, (x, y) in enumerate(own):
+                if not place or x - own[place - 1][0] > 1.5 / POINTS:
+                    pieces.append([])
+                pieces[-1].append(f"{600 * x:.1f},{100 * y:.1f}")
+            lines.append((tier, [" ".join(piece * 2 if len(piece) == 1 else piece) for piece in pieces]))
+        found[field] = Spark(lines, top)
     return found
 
 

@@ -81,9 +81,7 @@ def replay_queries() -> dict[str, str]:
 def timeline_queries(window: str) -> dict[str, str]:
     """Return what is asked over time: shares and rates over a step a few points wide."""
     step = f"{max(15, 4 * SECONDS[window] // POINTS)}s"
-    met, ended = "windtunnel_slo_met_total", "windtunnel_requests_total"
     return {
-        "attained": f"(sum by (tier) (increase({met}[{step}])) or sum by (tier) (increase({ended}[{step}])) * 0)"
-        f" / (sum by (tier) (increase({ended}[{step}])) > 0)",
+        "attained": attainment(step),
         "rate": f"sum by (tier) (rate(windtunnel_arrivals_total[{step}]))",
     }

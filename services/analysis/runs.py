@@ -66,8 +66,9 @@ def problems_of(errors: tuple[InputError, ...], shelf: Shelf) -> list[Problem]:
 
 def shown(where: str, shelf: Shelf) -> str:
     """Return a place without what is above the folder that was given."""
-    for root in shelf.folders:
-        where = where.replace(f"{root.parent}/", "")
+    for root in sorted(shelf.folders, key=lambda folder: -len(str(folder))):
+        if f"{root}/" in where or where.endswith(str(root)):
+            return where.replace(f"{root.parent}/", "")
     return where
 
 
