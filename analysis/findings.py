@@ -12,6 +12,7 @@ from analysis.compare import Comparison, compare
 from analysis.controls import Check, check_controls
 from analysis.flags import Flag, find_flags, pressure_table, uneven_pairs
 from analysis.metrics import natural
+from analysis.numerals import plain as plain
 from analysis.portability import Agreement, agreement, corrected, tau_matrix
 from analysis.ranks import Ranking, holm, rank
 from analysis.scores import Scores, Study, every_score, scores, study
@@ -212,14 +213,3 @@ def _agreement(of: Findings, one: Agreement) -> dict[str, Any]:
         "comparable": of.comparable(one),
         "p_holm": plain(of.p_sources.get((one.a, one.b), float("nan"))),
     }
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON holds it: NaN and infinities become null, numpy scalars plain."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value

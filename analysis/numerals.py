@@ -39,3 +39,14 @@ def tau_interval(low: float, high: float) -> str:
 def share(value: float) -> str:
     """Return a share as a percentage without decimals, a dash where undefined."""
     return "–" if not np.isfinite(value) else f"{value:.0%}"
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it: NaN and infinities become null, numpy scalars plain."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -289,7 +289,7 @@ async def start_dispatcher_again(stage: Stage) -> None:
     started: list[Running] = []
     one = begin(folder, "dispatcher", [*again, "--grpc", door.grpc], started.append)
     await asyncio.to_thread(await_ready, folder, "dispatcher", [one], started.append)
-    write_state(folder, replace(stage.state, processes=(started[-1], *stage.state.workers)))
+    write_state(folder, replace(stage.state, processes=(started[-1], *stage.state.processes[1:])))
 
 
 class Redis:

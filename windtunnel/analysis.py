@@ -3,11 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windtunnel.up import AsJson
+
+if TYPE_CHECKING:
+    from services.local import State
 
 USUAL = Path("out")
 
@@ -56,3 +59,30 @@ def analysis(
 
     with asyncio.Runner() as runner:
         runner.run(serve(config, tell))
+
+
+def beside(state: "State", results: Path) -> "State":
+    """Start the pages about results as one more process of a running testbed; `windtunnel down` ends it too.
+
+    Raises NotReadyError naming its log; the testbed goes on then.
+    """
+    from dataclasses import replace
+
+    from services.local import ANALYSIS, NotReadyError, Running, launch, stop_all, write_state
+
+    folder = Path(state.folder)
+    results.mkdir(parents=True, exist_ok=True)
+    begun: list[Running] = []
+
+    def note(one: Running) -> None:
+        begun[:] = [one]
+        write_state(folder, replace(state, processes=(*state.processes, one)))
+
+    module = ["services.analysis", "--results", str(results.resolve()), "--http", "127.0.0.1:0"]
+    try:
+        launch(folder, ANALYSIS, module, note)
+    except NotReadyError:
+        stop_all(begun, grace_s=0.0)
+        write_state(folder, state)
+        raise
+    return replace(state, processes=(*state.processes, *begun))

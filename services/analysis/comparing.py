@@ -4,10 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fidelity import LATENCIES, held, request_errors
-from analysis.findings import plain
+from analysis.numerals import plain
 from analysis.one_run import by_tier, scored_part, targets_of
-from analysis.words import metric_words
 from loadgen.result import InputError
 from services.analysis.models import CompareOut, Difference, TierOut
 from services.analysis.runs import detail, tier_outs
@@ -30,6 +28,8 @@ def compare_studies(shelf: Shelf, a: Study, b: Study) -> CompareOut:
 
     Raises InputError for damaged shards, or where there is too much to read.
     """
+    from analysis.fidelity import held
+
     for study in (a, b):
         listed = shelf.runs(study)
         if listed.problems:
@@ -48,6 +48,8 @@ def compare_runs(shelf: Shelf, a: tuple[Study, str], b: tuple[Study, str]) -> Co
 
     Raises KeyError for a run that is not there, InputError for damaged shards.
     """
+    from analysis.fidelity import LATENCIES
+
     details = [detail(shelf, study, run_id) for study, run_id in (a, b)]
     differences = [_difference(name, *(one.metrics.get(name) for one in details)) for name in SHOWN]
     errors = request_errors_of(shelf, a, b)
@@ -66,6 +68,8 @@ def compare_runs(shelf: Shelf, a: tuple[Study, str], b: tuple[Study, str]) -> Co
 
 def request_errors_of(shelf: Shelf, a: tuple[Study, str], b: tuple[Study, str]) -> dict[str, Any] | None:
     """Return relative errors of requests of two runs of one window in one region; None for others."""
+    from analysis.fidelity import request_errors
+
     rows = [shelf.row(study, run_id) for study, run_id in (a, b)]
     if any(rows[0][name] != rows[1][name] for name in ("window_sha256", "region")):
         return None
@@ -88,6 +92,8 @@ def run_tiers(shelf: Shelf, study: Study, row: dict[str, Any]) -> list[TierOut]:
 
 
 def _difference(name: str, a: float | None, b: float | None) -> Difference:
+    from analysis.words import metric_words
+
     relative = None
     if a is not None and b is not None and a != 0:
         change = (b - a) / abs(a)

@@ -1,20 +1,16 @@
 """Portability: a study's matrices and reversals with filters, and down to the windows that make a difference."""
 
 from math import ceil
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from analysis.answers import OUTCOMES, Family, Matrix, Statistics
 from analysis.charts import Figure, unchecked
-from analysis.figures import labelled
-from analysis.findings import Findings, find, plain
-from analysis.headline import headline
-from analysis.maps import axis_matrix, reversal_map
 from analysis.metrics import natural
+from analysis.numerals import plain
 from analysis.scores import Scores, scores
-from analysis.statistics import statistics
 from loadgen.result import InputError
 from services.analysis.models import (
     HypothesisOut,
@@ -28,6 +24,9 @@ from services.analysis.models import (
 )
 from services.analysis.shelf import Study
 
+if TYPE_CHECKING:
+    from analysis.findings import Findings
+
 FAMILY_OF = {"source": "sources", "region": "regions", "metric": "metrics", "slo": "slo"}
 SHOWN = 100
 """Hypotheses a page."""
@@ -36,12 +35,15 @@ SHOWN = 100
 class Known(NamedTuple):
     """All that is found out about one study by one metric."""
 
-    findings: Findings
+    findings: "Findings"
     stats: Statistics
 
 
 def learn(study: Study, metric: str) -> Known:
     """Return findings and statistics of a study: seconds of work; raises InputError."""
+    from analysis.findings import find  # these bring libraries that take seconds to load
+    from analysis.statistics import statistics
+
     found = find(study.folder, metric)
     return Known(found, statistics(found))
 
@@ -78,6 +80,9 @@ def matrices_of(known: Known, asked: MapQuery) -> list[Matrix]:
 
 def figures_of(known: Known, asked: MapQuery) -> tuple[Figure, ...]:
     """Return the matrix and the map of what the filters leave."""
+    from analysis.figures import labelled
+    from analysis.maps import axis_matrix, reversal_map
+
     names = labelled(known.findings.study)
     family = family_of(known, asked)
     with unchecked():
@@ -88,6 +93,8 @@ def figures_of(known: Known, asked: MapQuery) -> tuple[Figure, ...]:
 
 def map_out(study: Study, known: Known, asked: MapQuery) -> MapOut:
     """Return what is shown of a study; raises InputError for a filter that names nothing."""
+    from analysis.headline import headline
+
     of = known.findings.study
     offers = {"source": of.sources, "region": of.regions, "scheduler": of.schedulers, "outcome": OUTCOMES}
     for name, offered in offers.items():

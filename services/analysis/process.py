@@ -12,9 +12,7 @@ import orjson
 import uvicorn
 
 from schedulers.errors import InputError
-from services.analysis.app import Door, application
 from services.analysis.config import AnalysisConfig
-from services.analysis.service import Analysis
 from services.dispatcher.logs import log
 
 CONNECTIONS = 256
@@ -51,6 +49,9 @@ def listening(address: str) -> socket.socket:
 async def running(config: AnalysisConfig) -> AsyncIterator[str]:
     """Serve in this loop; yield HOST:PORT. Raises InputError for an address that is taken."""
     sock = listening(config.http)
+    from services.analysis.app import Door, application  # seconds: an address that is taken is told before
+    from services.analysis.service import Analysis
+
     analysis, door = Analysis(config), Door()
     settings = uvicorn.Config(
         application(analysis, door), ws="none", lifespan="off", log_config=None, access_log=False,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.findings import plain
 from analysis.metrics import METRICS, split_column
+from analysis.numerals import plain
 from analysis.one_run import TierShare, by_tier, scored_part, targets_of, timeline
 from loadgen.result import Facts, InputError, broken_facts, shards_of
 from services.analysis.models import (

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.findings import plain
 from analysis.metrics import met
+from analysis.numerals import plain
 from analysis.one_run import Targets, scored_part, targets_of
 from loadgen.result import InputError, read_requests
 from services.analysis.models import TierCell, TiersOut

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 
 import httpx
@@ -37,6 +39,14 @@ def met_by_hand(facts, tier, ttft_s, tpot_s):
         good = (facts.outcome == FINISHED) & (facts.first_token_s - facts.arrival_s <= ttft_s)
         good &= (facts.finished_s - facts.first_token_s) / 10 <= tpot_s
     return good[own].mean()
+
+
+def test_it_starts_without_the_libraries_of_statistics():
+    """They take seconds to load, and most pages need none of them."""
+    heavy = {"scipy", "statsmodels", "arch", "numba"}
+    code = f"import sys, services.analysis.app; print(*sorted({heavy} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
 
 
 async def test_runs_are_listed_searched_and_paged(client, stage):

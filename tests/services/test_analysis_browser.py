@@ -202,7 +202,7 @@ def test_from_a_reversal_map_down_to_a_run(browser, site):
     page, _ = opened(browser, f"{site}/")
     page.get_by_role("link", name="Portability", exact=True).click()
     page.get_by_role("link", name="results/sweep").click()
-    page.get_by_label("Scheduler").select_option("edf")
+    page.get_by_label("Scheduler", exact=True).select_option("edf")
     page.get_by_role("button", name="Show").click()
     page.wait_for_url("**scheduler=edf*")
     page.locator("table", has_text="Pairs of schedulers").locator("tbody a").first.click()
