@@ -38,6 +38,7 @@ PARTS = {
     "model": ("windtunnel.models:app", "Make small models for real engines."),
     "metrics": ("windtunnel.metrics:metrics", "List every metric that the services show."),
     "analysis": ("windtunnel.analysis:analysis", "Serve runs, comparisons and portability as web pages."),
+    "doctor": ("windtunnel.doctor:doctor", "Say what is missing on this machine, with the remedy."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }
 """Name of a part: where it lives and what it does."""
