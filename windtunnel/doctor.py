@@ -97,7 +97,11 @@ def packages() -> Finding:
     from importlib.metadata import PackageNotFoundError, requires, version
 
     try:
-        needs = [need for need in requires("windtunnel") or () if "extra ==" not in need or "live" in need]
+        needs = [
+            need
+            for need in requires("windtunnel") or ()
+            if "extra ==" not in need or "extra == 'live'" in need.replace('"', "'")
+        ]
     except PackageNotFoundError:
         return Finding("packages", MISSING, "windtunnel is not installed", "make setup", required=True)
     absent = []
