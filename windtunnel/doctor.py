@@ -97,13 +97,10 @@ def packages() -> Finding:
     from importlib.metadata import PackageNotFoundError, requires, version
 
     try:
-        needs = [
-            need
-            for need in requires("windtunnel") or ()
-            if "extra ==" not in need or "extra == 'live'" in need.replace('"', "'")
-        ]
+        told = [need.replace('"', "'") for need in requires("windtunnel") or ()]
     except PackageNotFoundError:
         return Finding("packages", MISSING, "windtunnel is not installed", "make setup", required=True)
+    needs = [need for need in told if "extra ==" not in need or "extra == 'live'" in need]
     absent = []
     for need in needs:
         name = need.split(";")[0].split("[")[0].split(">")[0].split("<")[0].split("=")[0].strip()

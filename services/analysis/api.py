@@ -4,14 +4,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
+from services.analysis.live_models import LiveLine, LiveOut, LivePointOut, LiveQuery
 from services.analysis.models import (
     CompareOut,
     CompareQuery,
     ErrorOut,
-    LiveLine,
-    LiveOut,
-    LivePointOut,
-    LiveQuery,
     MapOut,
     MapQuery,
     PairOut,

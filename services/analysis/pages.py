@@ -16,10 +16,10 @@ from analysis.one_run import Stretch, timeline_figures
 from analysis.page import TEMPLATES, chart_script, environment, specs_json, stylesheet
 from schedulers.errors import InputError
 from services.analysis.live import LivePoint
+from services.analysis.live_models import LiveQuery
 from services.analysis.models import (
     CompareQuery,
     ErrorBody,
-    LiveQuery,
     MapQuery,
     PairQuery,
     RunDetail,

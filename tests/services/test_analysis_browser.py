@@ -18,7 +18,7 @@ from services.local import environment
 from tests.analysis.test_browser import CHROMIUM, FLAGS, PATIENCE_MS
 from tests.services.analysis_stage import Stage, build, damaged, key
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 AWAY = "http://127.0.0.1:9"
 """Where nobody listens."""
@@ -46,9 +46,12 @@ def site(stage, tmp_path_factory) -> Iterator[str]:
     """The service over the stage's folders, with a Prometheus that is away; it must end gracefully."""
     log = tmp_path_factory.mktemp("site") / "log"
     process, url = start(log, "--results", stage.root, "--traffic", stage.traffic, "--prometheus", AWAY)
+    for _ in range(100):  # a busy machine takes its time; what is known now is shown at once later
+        if httpx.get(f"{url}/api/portability/results.sweep", timeout=60).status_code == 200:
+            break
     yield url
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
     told = log.read_text()
     assert '"event":"stopped"' in told
