@@ -27,6 +27,9 @@ from services.running import send, workers_in
 from services.settings import dispatcher_toml, module_of, scaler_toml, worker_toml
 
 STATE = "state.json"
+ANALYSIS = "analysis"
+"""Name of the process that serves pages about results, if it was asked for."""
+
 SCALER = "scaler"
 """Name of the process that starts and stops workers by the policy's wish."""
 
@@ -85,8 +88,8 @@ class State:
 
     @property
     def workers(self) -> tuple[Running, ...]:
-        """All others but the scaler."""
-        return tuple(one for one in self.processes[1:] if one.name != SCALER)
+        """All others but the scaler and the pages about results."""
+        return tuple(one for one in self.processes[1:] if one.name not in (SCALER, ANALYSIS))
 
 
 @dataclass(frozen=True)

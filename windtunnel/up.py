@@ -16,6 +16,15 @@ Folder = Annotated[
     Path, typer.Option("--dir", help="Folder of settings, logs and state; one testbed a folder.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else on stdout.")]
+Pages = Annotated[
+    Path | None, typer.Option("--analysis", help="Serve pages about the results in this folder, too.")
+]
+Model = Annotated[
+    str, typer.Option(help="Model of real engines: a folder, or a hub's name; a tiny one is made if unsaid.")
+]
+Stretched = Annotated[
+    bool, typer.Option("--paced", help="Stretch a real engine's steps to its profile, so that runs repeat.")
+]
 
 DEFAULT_FOLDER = Path(".windtunnel")
 NOT_READY = 8
@@ -42,14 +51,8 @@ def up(
     worker: Annotated[
         str, typer.Option(help="sim, or a real engine: vllm-cpu, vllm (a GPU; untested).")
     ] = "sim",
-    model: Annotated[
-        str,
-        typer.Option(help="Model of real engines: a folder, or a hub's name; a tiny one is made if unsaid."),
-    ] = "",
-    stretched: Annotated[
-        bool,
-        typer.Option("--paced", help="Stretch a real engine's steps to its profile, so that runs repeat."),
-    ] = False,
+    model: Model = "",
+    stretched: Stretched = False,
     scaler: Annotated[
         bool, typer.Option("--scaler", help="Let a policy that scales start and stop workers.")
     ] = False,
@@ -60,6 +63,7 @@ def up(
     workers_min: Annotated[
         int, typer.Option("--workers-min", min=1, max=64, help="Workers that it leaves.")
     ] = 1,
+    analysis: Pages = None,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +76,8 @@ def up(
 
     Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
     """
-    from services.local import NotReadyError, Wish, start
+    from services.local import ANALYSIS, NotReadyError, Wish, start
+    from windtunnel.analysis import beside
 
     known, real = engines_of(plan, workers, worker, model, stretched)
     most = fleet_limit(scaler, workers, workers_min, workers_max)
@@ -82,6 +87,8 @@ def up(
     )  # fmt: skip
     try:
         state = start(wish, lambda words: typer.echo(words, err=True))
+        if analysis is not None:
+            state = beside(state, analysis)
     except NotReadyError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(NOT_READY) from None
@@ -90,6 +97,8 @@ def up(
         return
     door = state.dispatcher
     typer.echo(f"OpenAI API: http://{door.http}/v1   gRPC: {door.grpc}   logs: {folder}")
+    for one in (one for one in state.processes if one.name == ANALYSIS):
+        typer.echo(f"Pages about {analysis}: http://{one.http}/")
     typer.echo("Stop it with: windtunnel down" + ("" if folder == DEFAULT_FOLDER else f" --dir {folder}"))
 
 
