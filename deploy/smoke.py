@@ -94,11 +94,11 @@ class Stack:
         ]
         return found
 
-    def replay(self, *options: str) -> list[dict[str, Any]]:
-        """Replay a window of a surrogate; returns the summaries of its runs."""
+    def replay(self, *options: str) -> tuple[str, list[dict[str, Any]]]:
+        """Replay a window of a surrogate; returns the folder of the results and the summaries of the runs."""
         said = self.compose("run", "--rm", "-T", "replay", "--progress", "none", "--json", *LAG, *options)
-        found: list[dict[str, Any]] = json.loads(said.strip().splitlines()[-1])["runs"]
-        return found
+        told = json.loads(said.strip().splitlines()[-1])
+        return told["out"], told["runs"]
 
 
 def build(stack: Stack) -> str:
@@ -120,24 +120,27 @@ def up(stack: Stack) -> str:
 
 def replayed(stack: Stack) -> str:
     """Two schedulers on one window: every request ends, every token comes once, the tables hold together."""
-    runs = stack.replay("--region", "0.85", *(word for name in SCHEDULERS for word in ("--scheduler", name)))
+    out, runs = stack.replay(
+        "--region", "0.85", *(word for name in SCHEDULERS for word in ("--scheduler", name))
+    )
     check(len(runs) == len(SCHEDULERS), f"{len(runs)} runs instead of {len(SCHEDULERS)}")
     for run in runs:
         check(run["ends"] == {"finished": {"length": run["requests"]}}, f"not all finished: {run['ends']}")
         for name in ("lost_requests", "lost_tokens", "repeated_tokens", "miscounted"):
             check(run[name] == 0, f"{name}: {run[name]}")
         check(run["kept_in"] == "runs", f"kept in {run['kept_in']}: {run['faults']}")
-    stack.compose(
-        "run", "--rm", "-T", "--entrypoint", "windtunnel", "replay", "results", "verify", "/data/results"
-    )
+    stack.compose("run", "--rm", "-T", "--entrypoint", "windtunnel", "replay", "results", "verify", out)
     return f"{sum(run['requests'] for run in runs)} requests in {len(runs)} runs, tables verified"
 
 
 def scraped(stack: Stack) -> str:
     """Prometheus reaches everybody, and its rules load."""
-    targets = stack.get("PROMETHEUS_PORT", "/api/v1/targets")["data"]["activeTargets"]
-    down = [f"{one['labels']['job']}: {one['lastError']}" for one in targets if one["health"] == "down"]
-    check(not down, f"targets down: {down}")
+
+    def reached() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = stack.get("PROMETHEUS_PORT", "/api/v1/targets")["data"]["activeTargets"]
+        return found if all(one["health"] == "up" for one in found) else []
+
+    targets = until("every target is up, the load generator's gone", reached, 60.0)
     jobs = {one["labels"]["job"] for one in targets}
     wanted = {
         "windtunnel-dispatcher",
@@ -237,9 +240,9 @@ def broken(stack: Stack) -> str:
         command, cwd=ROOT, env=stack.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        until(
-            "the replay sends", lambda: stack.ask('sum(windtunnel_requests_in_flight{state="streaming"}) > 0')
-        )
+        sending = 'sum(windtunnel_requests_in_flight{state="streaming"}) > 0'
+        until("the replay sends, or has ended", lambda: load.poll() is not None or stack.ask(sending), 300.0)
+        check(load.poll() is None, f"the replay ended before anything was killed: {load.poll()}")
         stack.compose("exec", "-T", "--index", "1", "worker", "python", "-c", KILL)
         killed_s = time.monotonic()
         said, complained = load.communicate(timeout=600)
