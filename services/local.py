@@ -39,7 +39,7 @@ TEMPLATE = "worker.template"
 READY_S = 60.0
 """How long a process may take until it is ready."""
 
-REAL_READY_S = 400.0
+REAL_READY_S = 900.0
 """The same for a real engine, which loads its model."""
 
 STOP_S = 10.0
