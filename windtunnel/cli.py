@@ -39,6 +39,7 @@ PARTS = {
     "metrics": ("windtunnel.metrics:metrics", "List every metric that the services show."),
     "analysis": ("windtunnel.analysis:analysis", "Serve runs, comparisons and portability as web pages."),
     "doctor": ("windtunnel.doctor:doctor", "Say what is missing on this machine, with the remedy."),
+    "profile": ("windtunnel.profile:profile", "Measure step times of a real engine, and fit a profile."),
     "validate": ("windtunnel.validate:validate", "Ask whether the simulator ranks as real engines do."),
     "bench": ("windtunnel.bench:app", "Measure the speed of the simulator."),
 }

@@ -51,13 +51,13 @@ def validate(
     plan, target = _system(folder, windows, specs, tuple(region or (0.7, 1.2)))
     asked = metric or plan.primary
     _simulate(plan, out, ids)
-    pairs = _claims(out, asked)
+    pairs = _claims(out, asked, ids)
     places = [out / "live" / f"repeat-{number}" for number in range(1, repeats + 1)]
     for place in places:
         _replay(plan, place, ids, target, lag_p99_ms)
-    live = [_values(place, asked) for place in places if (place / "runs").is_dir()]
+    live = [_values(place, asked, ids) for place in places if (place / "runs").is_dir()]
     judged = judge(pairs, live)
-    told = verdict(_values(out / "sim", asked), live, asked)
+    told = verdict(_values(out / "sim", asked, ids), live, asked)
     errors = pooled([error for place in places for error in _errors(held, out, place)])
     text = f"# Fidelity of {target.driver} engines\n\n" + as_table(told, judged, errors)
     (out / "fidelity.md").write_text(text, encoding="utf-8")
@@ -96,18 +96,20 @@ def _simulate(plan: Any, out: Path, ids: set[str]) -> None:
         raise InputError(f"the sweep failed: {done.stderr.strip()[-300:]}", where=str(out / "sim"))
 
 
-def _values(place: Path, metric: str) -> "Value":
+def _values(place: Path, metric: str, ids: set[str]) -> "Value":
+    """Return a metric of the runs in a folder, of the windows named or of all."""
     from analysis.validity import values
     from loadgen.result import read_runs
 
-    return values(read_runs(place, sketches=False), metric)
+    found = values(read_runs(place, sketches=False), metric)
+    return {key: value for key, value in found.items() if not ids or key[0][0] in ids}
 
 
-def _claims(out: Path, metric: str) -> list[Any]:
+def _claims(out: Path, metric: str, ids: set[str]) -> list[Any]:
     """Return what is claimed, written before the first live run; InputError if the simulator changed since."""
     from analysis.validity import Pair, register
 
-    simulated = _values(out / "sim", metric)
+    simulated = _values(out / "sim", metric, ids)
     digest = sha256(repr(sorted(simulated.items())).encode()).hexdigest()
     path = out / REGISTERED
     if path.exists():
