@@ -17,12 +17,14 @@ from services.analysis.models import (
     RunPage,
     RunQuery,
     Studies,
+    TableOut,
+    TierAnswerOut,
     TiersOut,
     TrafficFiles,
     TrafficNamed,
     TrafficOut,
 )
-from services.analysis.service import Analysis
+from services.analysis.service import Analysis, NotFoundError
 
 StudyId = Annotated[str, Path(description="A study's id, from /api/studies", max_length=320)]
 RunId = Annotated[str, Path(description="A run's id", max_length=64)]
@@ -84,6 +86,18 @@ def result_routes(router: APIRouter, analysis: Analysis) -> None:
     async def tiers(study: StudyId) -> TiersOut:
         """Attainment of each tier by scheduler and condition."""
         return await analysis.tiers(study)
+
+    @router.get("/tiers/{study}/answer")
+    async def answer(study: StudyId) -> TierAnswerOut:
+        """How many tiers pay, of a study that asks; 404 for others."""
+        found = await analysis.tier_answer(study)
+        if found is None:
+            raise NotFoundError(f"{study} does not ask how many tiers pay")
+        tables = [
+            TableOut(name=one.name, title=one.title, columns=list(one.columns), rows=one.shown())
+            for one in found.tables
+        ]
+        return TierAnswerOut(sentences=list(found.sentences), facts=found.facts, tables=tables)
 
 
 def live_routes(router: APIRouter, analysis: Analysis) -> None:

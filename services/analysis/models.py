@@ -335,3 +335,20 @@ class TrafficOut(BaseModel):
     statistics: dict[str, Any]
     rates: list[float]
     rate_width_s: float
+
+
+class TableOut(BaseModel):
+    """A table as people read it."""
+
+    name: str
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+class TierAnswerOut(BaseModel):
+    """How many tiers pay, as ``windtunnel study tiers`` tells it."""
+
+    sentences: list[str]
+    facts: dict[str, str]
+    tables: list[TableOut]

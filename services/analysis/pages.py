@@ -223,6 +223,10 @@ def study_pages(router: APIRouter, analysis: Analysis, pages: Pages) -> None:
 
     @router.get("/tiers/{study}")
     async def tiers_of(study: str) -> Response:
+        answer = await analysis.tier_answer(study)
+        if answer is not None:
+            shown = {"study": study, "answer": answer}
+            return pages.show("tier_answer.html.j2", shown, answer.figures)
         return pages.show("tiers.html.j2", {"found": await analysis.tiers(study)})
 
 

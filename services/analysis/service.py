@@ -30,7 +30,7 @@ from services.analysis.models import (
 from services.analysis.prometheus import AwayError, Prometheus
 from services.analysis.runs import detail, search, study_out
 from services.analysis.shelf import Shelf, Study, fingerprint
-from services.analysis.tiers import tiers_out
+from services.analysis.tiers import TierAnswer, asks_for_tiers, tier_answer, tiers_out
 from services.analysis.traffic import Traffic, Upload
 
 Part = TypeVar("Part")
@@ -111,6 +111,14 @@ class Analysis:
         found: TiersOut = await self.kept.get(
             ("tiers", self._state(study)), lambda: tiers_out(self.shelf, study)
         )
+        return found
+
+    async def tier_answer(self, named: str) -> TierAnswer | None:
+        """Return how many tiers pay, None for a study that does not ask; raises as ``tiers`` does."""
+        study = await self.study(named)
+        if not await asyncio.to_thread(asks_for_tiers, study):
+            return None
+        found: TierAnswer = await self.kept.get(("answer", self._state(study)), lambda: tier_answer(study))
         return found
 
     async def live(self, window: str) -> Live:

@@ -1,14 +1,15 @@
 """Tiers: attainment of each tier a scheduler and condition, from the requests that a study keeps."""
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis.charts import Figure, unchecked
 from analysis.metrics import met
 from analysis.numerals import plain
 from analysis.one_run import Targets, scored_part, targets_of
-from loadgen.result import InputError, read_requests
+from loadgen.result import InputError, frozen_plan, read_requests
 from services.analysis.models import TierCell, TiersOut
 from services.analysis.shelf import RANKED, Shelf, Study
 
@@ -82,3 +83,30 @@ def _cell(key: Condition, rows: list[dict[Any, Any]], shares: dict[str, list[flo
 def _mean(values: list[Any]) -> float | None:
     known = [float(value) for value in values if value is not None and np.isfinite(value)]
     return float(np.mean(known)) if known else None
+
+
+class TierAnswer(NamedTuple):
+    """What a study of the number of tiers found: sentences, what was run, tables as ``analysis.tables.Table``."""
+
+    sentences: tuple[str, ...]
+    facts: dict[str, str]
+    tables: tuple[Any, ...]
+    figures: tuple[Figure, ...]
+
+
+def asks_for_tiers(study: Study) -> bool:
+    """Whether a study is one of the number of tiers; raises InputError for a damaged plan."""
+    return bool(frozen_plan(study.folder).get("atoms"))
+
+
+def tier_answer(study: Study) -> TierAnswer:
+    """Return how many tiers pay, as ``windtunnel study tiers`` tells it: seconds of work; raises InputError."""
+    from analysis.tiers_answer import answer  # brings libraries that take seconds to load
+    from analysis.tiers_figures import figures
+    from analysis.tiers_report import facts, page_tables
+    from loadgen.plan_arms import runs_as
+
+    found = answer(study.folder, runs_as)
+    with unchecked():
+        drawn = tuple(one for listed in figures(found).values() for one in listed)
+    return TierAnswer(tuple(found.sentences), facts(found), tuple(page_tables(found)), drawn)

@@ -160,6 +160,7 @@ async def test_tiers_of_a_study(client):
     facts = served(10.0, 1.0)
     assert best["scheduler"] == "edf"
     assert best["tiers"] == pytest.approx([met_by_hand(facts, 0, 0.5, 0.05), met_by_hand(facts, 1, 2.0, 0.1)])
+    assert (await client.get("/api/tiers/results.sim/answer")).status_code == 404
     without = (await client.get("/api/tiers/results.sweep")).json()
     assert without["measured"] == 0
     assert all(cell["tiers"] == [] and cell["attainment"] is not None for cell in without["cells"])

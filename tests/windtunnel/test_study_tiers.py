@@ -134,3 +134,24 @@ def test_the_results_of_another_study_are_refused(tmp_path, windtunnel):
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(InputError, match="no study of tiers"):
         read_results(tmp_path, runs_as)
+
+
+async def test_pages_tell_the_same(told):
+    """The analysis service answers a study of tiers with the sentences and tables of its report."""
+    import httpx
+
+    from analysis.tiers_report import page_tables
+    from services.analysis.app import application
+    from services.analysis.config import AnalysisConfig, checked
+    from services.analysis.service import Analysis
+
+    found = answer(told[0] / "results", runs_as)
+    config = checked(AnalysisConfig(results=(told[0] / "results",), patience_s=240.0))
+    transport = httpx.ASGITransport(application(Analysis(config)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=300) as client:
+        shown = (await client.get("/api/tiers/results/answer")).json()
+        assert shown["sentences"] == found.sentences
+        assert [one["rows"] for one in shown["tables"]] == [one.shown() for one in page_tables(found)]
+        text = (await client.get("/tiers/results")).text
+        assert "How many tiers pay?" in text
+        assert text.count("<caption>") == 1 + len(shown["tables"])
