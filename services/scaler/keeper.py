@@ -37,6 +37,7 @@ class Keeper:
     bounds: Bounds
     unknown_s: dict[str, float] = field(default_factory=dict)  # by handle: not known to the dispatcher since
     joined: set[str] = field(default_factory=set)  # handles
+    unborn: set[str] = field(default_factory=set)  # handles of those that it has seen boot
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)  # by order: failures, not before
     mourned: set[str] = field(default_factory=set)  # handles of dead ones that were counted
 
@@ -49,7 +50,8 @@ class Keeper:
             if unit.handle not in self.joined:
                 self.failed(unit.order, now_s)
         self.mourned = {one.handle for one in dead}
-        booted = [one for one in alive if one.worker in wanted.here and one.handle not in self.joined]
+        booted = [one for one in alive if one.worker in wanted.here and one.handle in self.unborn]
+        self.unborn = {one.handle for one in alive if one.worker not in wanted.here} - self.joined
         self.joined = {one.handle for one in alive if one.worker in wanted.here or one.handle in self.joined}
         start, refused = self._start(wanted, alive, now_s)
         known = {one.handle for one in units}

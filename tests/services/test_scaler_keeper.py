@@ -35,6 +35,16 @@ def test_an_order_is_carried_out_once():
     assert keeper().steps(wanted, [unit("a"), unit("b", "e-1"), unit("c", "e-2")], 0.0).start == ()
 
 
+def test_a_boot_is_told_once_by_the_scaler_that_saw_it():
+    """One that serves already when the scaler begins took nobody knows how long; a link that was cut is no boot."""
+    made, units, ordered = keeper(), [unit("a"), unit("b", "e-1")], Wanted(orders=("e-1",), here=("a",))
+    assert made.steps(ordered, units, 0.0).booted == ()
+    both = Wanted(here=("a", "b"))
+    assert [one.worker for one in made.steps(both, units, 1.0).booted] == ["b"]
+    for second, wanted in enumerate((both, Wanted(here=("a",)), both)):
+        assert made.steps(wanted, units, 2.0 + second).booted == ()
+
+
 def test_a_worker_that_took_anothers_place_leaves_its_order_open():
     """Places go to whoever joins first: b came for e-2 and got e-1's place, so e-2's still lacks somebody."""
     wanted = Wanted(orders=("e-2",), here=("a", "b"))
