@@ -61,7 +61,8 @@ def scaler_of(folder):
 def restarted(folder):
     """Another scaler in the place of one that was killed; short of patience with workers that nobody knows."""
     settings = folder / f"{SCALER}.toml"
-    settings.write_text(settings.read_text() + "orphan_s = 3.0\n")
+    if "orphan_s" not in settings.read_text():
+        settings.write_text(settings.read_text() + "orphan_s = 3.0\n")
     one = begin(folder, SCALER, [f"services.{SCALER}", "--config", str(settings)], lambda _: None)
     ready = await_ready(folder, SCALER, [one], lambda _: None)
     state = read_state(folder)

@@ -45,6 +45,13 @@ def test_places_up_to_the_ceiling_are_seen_and_ordered_one_by_one():
     assert place.join(PLACE, 3.0) == 3, "whom somebody else started is let in, beyond the ceiling"
 
 
+def test_a_lower_ceiling_of_the_scaler_holds():
+    """It would run two: the third place, which the dispatcher's own ceiling allows, is not ordered."""
+    place = made([5.0])
+    place.roster.most = 2
+    assert told(place.tick(1.0)) == [(ORDER, 1)]
+
+
 def test_undrained_before_ordered_and_stopped_when_empty():
     place = made([1.0, -1.0, 1.0, -1.0])
     assert told(place.tick(1.0)) == [(ORDER, 1)]
