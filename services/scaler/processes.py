@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from schedulers.errors import InputError
-from services.local import TEMPLATE, begin, read_state, told_ready, write_state
-from services.running import WORKER, Running, age_s, alive, send, workers_in
+from services.local import SCALER, TEMPLATE, begin, read_state, told_ready, write_state
+from services.running import WORKER, Running, age_s, alive, began_of, send, workers_in
 from services.scaler.driver import DriverError, Unit
 
 ORDER = "# order "
@@ -102,7 +102,8 @@ class Processes:
     def _keep_books(self, running: dict[str, Running]) -> None:
         """Let ``state.json`` say who runs, for those who look there; no decision is made from it.
 
-        A worker that died and is not cleared yet stays in it, so that `windtunnel status` tells of it.
+        A worker that died and is not cleared yet stays in it, so that `windtunnel status` tells of it; and we stand
+        in it ourselves, so that `windtunnel down` finds a scaler that was started anew.
         """
         with suppress(InputError, OSError):
             state = read_state(self.folder)
@@ -112,8 +113,8 @@ class Processes:
             settings = set(self._named(".toml"))
             kept = {one.name: one for one in state.workers if one.name in settings}
             workers = tuple((kept | now).values())
-            others = tuple(one for one in state.processes if one not in state.workers)
-            changed = replace(state, processes=(*others[:1], *workers, *others[1:]))
+            me = told_ready(self.folder, Running(SCALER, os.getpid(), began_of(os.getpid())))
+            changed = replace(state, processes=(state.dispatcher, *workers, me))
             if changed != state:
                 write_state(self.folder, changed)
 

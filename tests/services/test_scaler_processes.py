@@ -4,13 +4,12 @@ import asyncio
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from services.local import SCALER, Wish, ask, await_ready, begin, read_state, start, stop, write_state
+from services.local import SCALER, Wish, ask, await_ready, begin, read_state, start, stop
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 from services.running import alive, workers_in
 from tests.services.live_stage import asking, client_at, heard
@@ -64,11 +63,7 @@ def restarted(folder):
     if "orphan_s" not in settings.read_text():
         settings.write_text(settings.read_text() + "orphan_s = 3.0\n")
     one = begin(folder, SCALER, [f"services.{SCALER}", "--config", str(settings)], lambda _: None)
-    ready = await_ready(folder, SCALER, [one], lambda _: None)
-    state = read_state(folder)
-    others = tuple(each for each in state.processes if each.name != SCALER)
-    write_state(folder, replace(state, processes=(*others, ready)))
-    return ready
+    return await_ready(folder, SCALER, [one], lambda _: None)
 
 
 async def loaded(state, streams, name="r"):
