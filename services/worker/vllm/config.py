@@ -25,7 +25,7 @@ class EngineConfig(WorkerConfig):
     dtype: str = ""  # "": float32 on a CPU, else as the model says
     eager: bool = True  # False lets vLLM compile
     memory_share: float = 0.9  # of a GPU's memory
-    tensor_parallel: int = 1  # cards that one model is split over
+    tensor_parallel: int = 1  # GPUs of one engine; untested
 
 
 def check(config: EngineConfig) -> None:
@@ -71,6 +71,7 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
         arguments["num_gpu_blocks_override"] = fleet.blocks + 1  # vLLM keeps one for itself
     if config.device == "gpu":
         arguments["gpu_memory_utilization"] = config.memory_share
+        arguments["tensor_parallel_size"] = config.tensor_parallel
         arguments["tensor_parallel_size"] = config.tensor_parallel
     else:
         arguments["kv_cache_memory_bytes"] = 1 << 30  # address space; pages are touched when they are used
