@@ -72,7 +72,6 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
     if config.device == "gpu":
         arguments["gpu_memory_utilization"] = config.memory_share
         arguments["tensor_parallel_size"] = config.tensor_parallel
-        arguments["tensor_parallel_size"] = config.tensor_parallel
     else:
         arguments["kv_cache_memory_bytes"] = 1 << 30  # address space; pages are touched when they are used
     return arguments
