@@ -23,6 +23,9 @@ REVERSAL, STABLE, BORDERLINE = "reversal", "stable", "borderline"
 EFFECT_LEAST = 1.0
 """A verdict needs differences between schedulers at least this many times those between repeats."""
 
+CEILING_LEAST = 0.5
+"""A verdict needs repeats whose orders agree at least so well (tau-b)."""
+
 
 class Pair(NamedTuple):
     """What is claimed before anything is measured: which of two schedulers is better in each condition."""
@@ -172,6 +175,8 @@ def sentence(of: Verdict) -> str:
             f"No verdict: repeats of one cell lie {of.noise:.3g} apart and schedulers {of.effect:.3g}: "
             "the noise is as large as the effect."
         )
+    if of.ceiling < CEILING_LEAST:
+        return f"No verdict: two repeats agree only {of.ceiling:.2f} with each other, so nothing could agree well."
     against = f"agreement {of.tau:.2f}, and two repeats agree {of.ceiling:.2f} with each other"
     if of.tau >= of.ceiling - 0.1:
         return f"The simulator's order holds as far as repeats can tell: {against}."
