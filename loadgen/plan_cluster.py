@@ -95,6 +95,12 @@ LEAST = {
 }  # fmt: skip
 MOST = 1e9
 
+PERIOD_LEAST_S = 1e-4
+"""Of reports that are sent at all: faster ones tell nothing new, and a run would be nothing but reports."""
+
+REPORTS_UNDER_WAY = 1_000
+"""Most reports of an engine that may be under way at once: each is kept until it arrives."""
+
 
 def read_cluster(table: Any, source: Source, engines: int) -> Cluster:
     """Return the table ``[cluster]``. Raises InputError at the line of what is wrong."""
@@ -104,6 +110,18 @@ def read_cluster(table: Any, source: Source, engines: int) -> Cluster:
     for key, least in LEAST.items():
         if not least <= getattr(cluster, key) <= MOST:
             raise source.error(f"{key} is not in {least:g} to {MOST:g}", key, f"use {least:g} or more")
+    if 0.0 < cluster.period_s < PERIOD_LEAST_S:
+        raise source.error(
+            f"period_s is {cluster.period_s:g}",
+            "period_s",
+            f"use 0 for no reports, or {PERIOD_LEAST_S:g} or more",
+        )
+    if cluster.delay_s > REPORTS_UNDER_WAY * cluster.period_s > 0.0:
+        raise source.error(
+            f"more than {REPORTS_UNDER_WAY:,} reports are under way at once",
+            "delay_s" if "delay_s" in table else "period_s",
+            f"use a delay_s of at most {REPORTS_UNDER_WAY * cluster.period_s:g}",
+        )
     for key in ("start", "least"):
         if getattr(cluster, key) > engines:
             raise source.error(f"{key} is more than the fleet has", key, f"use at most {engines}")

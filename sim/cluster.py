@@ -143,10 +143,14 @@ def offer_again(rig: Rig, now_s: float) -> None:
 
 
 def watch_for_stall(rig: Rig) -> None:
-    """Stop a run in which requests are held in the centre, no engine works, and nothing changes that."""
+    """Stop a run in which requests are held in the centre, no engine works, and nothing changes that.
+
+    An arrival or a fault to come does: however long dead engines take to return, held requests may wait for them.
+    """
     idle = (
         rig.plant.held_count[0] > 0
         and rig.fabric.counter[NEXT_ARRIVAL] >= rig.known.requests.arrival_s.shape[0]
+        and rig.fabric.counter[NEXT_FAULT] >= rig.fabric.fault_s.shape[0]
     )
     for engine in range(rig.fabric.life.shape[0]):
         if rig.known.engines.running[engine] + rig.known.engines.waiting[engine] > 0:

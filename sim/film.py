@@ -21,6 +21,9 @@ LOG_ROWS = 1 << 15
 SAMPLES = 600
 """Looks at a run if nothing is said."""
 
+LOOKS_MOST = 8 * SAMPLES
+"""Of a run that lasts far longer than was thought every second look is kept, and looks are twice as far apart."""
+
 Onlooker = Callable[[Rig, float], None]
 """Called at each look with the rig and the time."""
 
@@ -65,13 +68,15 @@ class Film:
         """Play a rig to its end, looking at it now and then."""
         fabric, at = rig.fabric, rig.fabric.moment_s
         self._blocks, self._began = rig.known.engines.blocks_total.copy(), fabric.life.copy()
-        at[PAUSE] = 0.0
+        at[PAUSE], every_s = 0.0, self.every_s
         while rig.plant.error[0] == FINE and fabric.counter[OVER] < 2:
             play(rig)
             self._collect(fabric)
             if fabric.counter[OVER] < 2:
                 self._look(rig, at[NOW])
-            later_s = max(at[PAUSE], at[NOW] // self.every_s * self.every_s) + self.every_s
+            if len(self._looks) >= LOOKS_MOST:
+                self._looks, every_s = self._looks[::2], 2.0 * every_s
+            later_s = max(at[PAUSE], at[NOW] // every_s * every_s) + every_s
             at[PAUSE] = later_s if fabric.counter[OVER] == 0 else inf
         self._look(rig, float(np.nanmax(rig.plant.finished_s, initial=at[NOW])))
 

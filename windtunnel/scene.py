@@ -28,6 +28,12 @@ SURROGATES = {
 
 TRUE_RATE = "true"
 
+MOMENTS_MOST = 20_000_000
+"""Most ticks of a run: a compiled loop can't be stopped between two looks, and this is minutes of it."""
+
+TICK_S = 0.5
+"""Between two ticks where there are no reports: policies that move and scale are asked so often."""
+
 
 class Traffic(NamedTuple):
     """Where requests come from, as asked for: a file, a surrogate, or a folder of frozen windows."""
@@ -165,7 +171,20 @@ def scene_of(asked: Traffic, place: Place, scheduler: str, pressure: tuple[float
     capacity = measure(window, plan, setup)
     region = region_of(window, capacity, *pressure)
     demand = prepare(window, plan, region.factor)
+    check_length(float(demand.arrival_s[-1]), setup)
     return Scene(window, plan, setup, demand, region, capacity, names(place, setup.engines))
+
+
+def check_length(span_s: float, setup: "Setup") -> None:
+    """Refuse a run whose clock would tick for hours: at an absurd rate, or waiting for a fault too far away."""
+    last_s = max((fault.at_s for fault in setup.wiring.faults), default=0.0)
+    end_s, period_s = max(span_s, last_s), setup.wiring.period_s or TICK_S
+    if end_s > MOMENTS_MOST * period_s:
+        raise InputError(
+            f"the run would last {end_s:.3g} s" + (", until its last fault" if last_s > span_s else ""),
+            where="--faults" if last_s > span_s else "--rate",
+            fix=f"stay below {MOMENTS_MOST * period_s:.3g} s, or report more seldom: --wiring period_s=1",
+        )
 
 
 def window_of(asked: Traffic) -> "Window":
@@ -230,12 +249,16 @@ def generated(asked: Traffic) -> "Window":
 
 def region_of(window: "Window", capacity: "Capacity", rho: float, rate: str) -> "Region":
     """Return how arrivals are stretched: to a pressure, to a rate in requests a second, or not at all ("true")."""
+    from loadgen.plan import REGION_LIMITS
     from loadgen.region import FACTORS, Region, place
 
     rows = len(window.arrival_s)
     if not rate:
-        if not 0.0 < rho <= 10.0:
-            raise InputError(f"rho is {rho:g}", where="--rho", fix="use a pressure above 0, up to 10")
+        least, most = REGION_LIMITS
+        if not least <= rho <= most:
+            raise InputError(
+                f"rho is {rho:g}", where="--rho", fix=f"use a pressure from {least:g} to {most:g}"
+            )
         return place(rho, requests=rows, span_s=capacity.span_s, capacity_per_s=capacity.capacity_per_s)
     own_per_s = rows / capacity.span_s
     wanted = own_per_s if rate == TRUE_RATE else positive(rate, "--rate")

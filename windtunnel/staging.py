@@ -29,6 +29,9 @@ BAR = 24
 FRAME_S = 0.08
 """Least time between two frames on a terminal."""
 
+LOOK_LEAST_S = 1e-4
+"""Between two looks at a run whose requests come all at once: a step of an engine takes longer."""
+
 LIVES = {OFF: "off", BOOTING: "boots", SERVING: "", DRAINING: "drains", DEAD: "dead"}
 ENGINES_SHOWN = 32
 
@@ -56,7 +59,7 @@ def perform(scene: "Scene", wanted: Wanted) -> dict[str, Any]:
     span_s = float(scene.demand.arrival_s[-1]) or 1.0
     with ExitStack() as stack:
         watch = stack.enter_context(Audience(scene, span_s, wanted.show_s)) if on_terminal(wanted) else None
-        film = Film(span_s / SAMPLES, watch)
+        film = Film(max(LOOK_LEAST_S, span_s / SAMPLES), watch)
         start_s = time.perf_counter()
         outcome = simulate(scene.demand, scheduler, scene.setup, film=film)
         took_s = time.perf_counter() - start_s - (watch.rested_s if watch else 0.0)

@@ -96,6 +96,8 @@ def test_written_plan_reads_back_equal(read, tmp_path):
         ("tiers = 3", "tiers = 11", "11 tiers"),
         ("tiers = 3", "tiers = 3\neta = 1.5", "headroom budget"),
         ("period_s = 0.05", "period_s = -1", r"period_s is not in 0.*plan\.toml:10"),
+        ("period_s = 0.05", "period_s = 1e-9", r"period_s is 1e-09.*plan\.toml:10"),
+        ("period_s = 0.05", "delay_s = 51", r"1,000 reports are under way.*plan\.toml:10"),
         ("period_s = 0.05", "start = 5", "start is more than the fleet has"),
         ("period_s = 0.05", "speed = 5", "unknown key 'speed' in the cluster"),
         ("engines = [2, 3]", "engines = [2, 2]", "has one twice"),

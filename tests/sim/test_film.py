@@ -34,6 +34,20 @@ def test_a_filmed_run_is_the_run(seed, every_s):
     assert shown.lost == 0
 
 
+def test_a_run_that_lasts_long_is_looked_at_more_seldom(monkeypatch):
+    """A film of looks a millisecond apart keeps a bounded number of them, in order, and loses no event."""
+    demand, spec, place = drawn(3)
+    told = simulate(demand, load(spec), place, "interpreted-jumped")
+    monkeypatch.setattr(films, "LOOKS_MOST", 40)
+    film = Film(1e-3)
+    seen = simulate(demand, load(spec), place, "interpreted-jumped", film=film)
+    shown = film.timeline()
+    assert differing(told, seen, True) == []
+    assert 10 < len(shown.at_s) <= 41
+    assert (np.diff(shown.at_s) > 0).all()
+    assert int((shown.kind == DISPATCHED).sum()) >= len(demand.arrival_s)
+
+
 def test_a_plain_fleet_can_be_filmed():
     demand, place = crowd(60, 30.0, 4), fleet(3, Wiring())
     told = simulate(demand, load("edf+least-kv"), place, "interpreted")

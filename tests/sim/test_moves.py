@@ -176,6 +176,16 @@ def test_with_all_engines_dead_requests_fail_and_with_one_back_they_end():
     assert told.facts.outcome.tolist() == [0, 0]
 
 
+def test_held_requests_wait_for_a_return_however_late_it_comes():
+    """Ten thousand ticks and more at which nobody serves are no stall while a return is still to come."""
+    wiring = Wiring(period_s=0.05, delay_s=0.005, faults=(Fault(1.0, 0, DIE), Fault(600.0, 0, RETURN)))
+    told = simulate(
+        few((0.0, 160, 400), (2.0, 50, 5)), load("fcfs-chunked+least-kv"), fleet(1, wiring), "interpreted"
+    )
+    assert told.facts.outcome.tolist() == [0, 0]
+    assert told.facts.finished_s.min() > 600.0
+
+
 def test_an_engine_is_billed_from_its_order_to_its_stop():
     """Two serve; one drains at 1 s and is empty at once: it costs a second, the other until the last token."""
     wiring = Wiring(faults=(Fault(1.0, 1, DRAIN),))
