@@ -193,6 +193,8 @@ def window_of(asked: Traffic) -> "Window":
         raise InputError(
             "traffic is named in two ways", where="FILE, --source, --windows", fix="name one of them"
         )
+    if asked.window and asked.windows is None:
+        raise InputError("a window of which folder?", where="--window", fix="name the folder with --windows")
     if asked.windows is not None:
         return frozen(asked.windows, asked.window)
     if asked.file is not None:
@@ -225,8 +227,9 @@ def from_file(asked: Traffic) -> "Window":
     rows = min(asked.rows, len(trace.arrival_ns) - asked.first_row)
     if rows < 2:
         raise InputError(
-            f"the file has {len(trace.arrival_ns)} requests, none from row {asked.first_row} on",
-            where=str(asked.file), fix="use a smaller --first-row",
+            f"{max(0, rows)} of the file's {len(trace.arrival_ns):,} requests are left from row "
+            f"{asked.first_row} on, and a run needs two",
+            where=str(asked.file), fix="use a smaller --first-row" if asked.first_row else "use a longer file",
         )  # fmt: skip
     return cut(trace, asked.first_row, rows, "main", asked.seed)
 

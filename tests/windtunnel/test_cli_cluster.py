@@ -152,6 +152,7 @@ def test_an_audience_sees_frames_no_faster_than_it_can_read():
         (("--limits", "engines=3"), "an option of its own"),
         (("--limits", "wings=2"), "wings"),
         (("--windows", "nowhere"), "nowhere"),
+        (("--window", "azure"), "of which folder"),
         (("--profile", "gpt-9/x"), "no profile"),
         (("nowhere.csv",), "nowhere.csv"),
         (("nowhere.csv", "--source", "azure2023"), "two ways"),
@@ -162,6 +163,17 @@ def test_bad_input_exits_2(windtunnel, options, said):
     assert told.code == 2
     assert said in told.said
     assert "Fix: " in told.said
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"), [((), "use a longer file"), (("--first-row", "1"), "smaller --first-row")]
+)
+def test_one_request_is_no_run(windtunnel, tmp_path, options, fix):
+    (tmp_path / "one.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,10,10\n")
+    told = windtunnel("cluster", "run", tmp_path / "one.csv", *options)
+    assert told.code == 2
+    assert "a run needs two" in told.said
+    assert fix in told.said
 
 
 def test_a_folder_is_no_file(windtunnel, tmp_path):
