@@ -82,7 +82,7 @@ class Gauges(Collector):
 
     def __init__(self, worker: "Worker") -> None:
         self.worker = worker
-        self.labels = (worker.config.fleet.profile.split("/")[0], worker.config.worker_id)
+        self.labels = (worker.model, worker.config.worker_id)
         self.registry = CollectorRegistry()
         self.spans = {
             name: Histogram(f"vllm:{name}", SAYS[name], LABELS, buckets=edges, registry=self.registry).labels(

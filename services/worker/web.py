@@ -60,7 +60,7 @@ class Web:
 
     def __init__(self, worker: Worker, link: Link, faults: Faults) -> None:
         self.worker, self.link, self.faults = worker, link, faults
-        self.model = worker.config.fleet.profile.split("/")[0]
+        self.model = worker.model
         self._numbers = count(1)
 
     def app(self) -> web.Application:

@@ -28,7 +28,9 @@ def test_the_engine_gets_the_limits_and_the_scheduler_its_policy_and_targets():
 
 
 def test_a_card_gets_its_share_of_memory_and_its_neighbours():
-    told = engine_args(EngineConfig(model="m", device="gpu", tensor_parallel=2), UNTOLD)
+    told = engine_args(
+        EngineConfig(model="m", device="gpu", tensor_parallel=2, fleet=Fleet(prefix_cache=False)), UNTOLD
+    )
     assert (told["tensor_parallel_size"], told["gpu_memory_utilization"], told["dtype"]) == (2, 0.9, "auto")
     assert "num_gpu_blocks_override" not in told
 
@@ -41,6 +43,7 @@ def test_a_card_gets_its_share_of_memory_and_its_neighbours():
         ({"speed": 2.0}, "as fast as it is"),
         ({"fleet": replace(CPU.fleet, block_tokens=16)}, "16 tokens a block"),
         ({"fleet": replace(CPU.fleet, blocks=0)}, "blocks must be said"),
+        ({"fleet": replace(CPU.fleet, prefix_cache=True)}, "not told what vLLM"),
     ],
 )
 def test_what_no_real_engine_can_keep_is_refused(change, said):

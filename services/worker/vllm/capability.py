@@ -33,7 +33,7 @@ ABILITIES = (
     Ability("scan = skip", "the queue offers whoever is next behind one that can't be taken"),
     Ability("rekey", "the order is read again after each take"),
     Ability("chunked = False", "whole prompts, if the engine's token limit holds the longest legal prompt"),
-    Ability("prefix", "looked up in vLLM's own cache when a request is offered; 0 where caching is off"),
+    Ability("prefix", "always 0: policies run with vLLM's prefix cache off, as the model does without one"),
     Ability("oracle", "the true length is the forced one; without ignore_eos an upper bound"),
     Ability(
         "waiting_rank", "vLLM always serves running requests before waiting ones", honoured=False

@@ -43,6 +43,9 @@ def check(config: EngineConfig) -> None:
     if config.device == "cpu" and config.fleet.block_tokens % 32:
         what = f"{config.fleet.block_tokens} tokens a block"
         raise InputError(what, where="fleet.block_tokens", fix="a CPU engine needs a multiple of 32")
+    if config.fleet.prefix_cache:
+        what, where = "policies are not told what vLLM's prefix cache holds", "fleet.prefix_cache"
+        raise InputError(what, where=where, fix="set prefix_cache = false")
     if not config.fleet.blocks and config.device == "cpu":
         fix = "say how many, e.g. 512"
         raise InputError("blocks must be said on a CPU", where="fleet.blocks", fix=fix)
@@ -59,7 +62,7 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
         "max_num_seqs": fleet.sequences_max,
         "max_num_batched_tokens": fleet.budget_max,
         "block_size": fleet.block_tokens,
-        "enable_prefix_caching": fleet.prefix_cache,
+        "enable_prefix_caching": False,
         "enforce_eager": config.eager,
         "async_scheduling": False,
         "scheduler_cls": "services.worker.vllm.scheduler.PolicyScheduler",
