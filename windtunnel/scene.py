@@ -218,12 +218,11 @@ def frozen(folder: Path, name: str) -> "Window":
 
 def from_file(asked: Traffic) -> "Window":
     """Cut a window out of a traffic file, whatever family it is of; fewer rows than asked for are all there are."""
-    from loadgen.trace import read
+    from loadgen.trace import parse_columns, read
     from loadgen.window import cut
-    from windtunnel.traffic import named_columns
 
     assert asked.file is not None
-    trace = read(asked.file, unpinned=asked.unpinned, columns=named_columns(asked.columns) or None)
+    trace = read(asked.file, unpinned=asked.unpinned, columns=parse_columns(asked.columns) or None)
     rows = min(asked.rows, len(trace.arrival_ns) - asked.first_row)
     if rows < 2:
         raise InputError(

@@ -79,9 +79,8 @@ def size(
     'premium:ttft=0.5,tpot=0.05,share=0.2,attain=0.95;standard:ttft=2,tpot=0.1,share=0.8,attain=0.9' --price 2.5
     """
     from loadgen.promises import USUAL, read_promises
-    from loadgen.trace import read
+    from loadgen.trace import parse_columns, read
     from schedulers.load import load
-    from windtunnel.traffic import named_columns
 
     if not 0.0 < rate_scale < 1e6:
         raise InputError(f"{rate_scale:g} times the rate", where="--rate-scale", fix="use a number above 0")
@@ -89,7 +88,7 @@ def size(
     place = Place(profile=profile, tiers=tiers, wiring=wiring, limits=limits, engines=max_engines)
     plan_of(scheduler, place)  # refuses what can't be, before the file is read
     load(scheduler if scaler == "none" else f"{scheduler}+{scaler}")
-    trace = read(traffic, unpinned=True, columns=named_columns(columns) or None)
+    trace = read(traffic, unpinned=True, columns=parse_columns(columns) or None)
     job = Job(spread(trace, windows, seed), promises, place, scheduler, rate_scale, max_engines)
     sized, auto = solve(job, "" if scaler == "none" else scaler, seed)
     told = facts_of(job, trace, sized, auto) | {"price": price or None, "scaler": scaler, "profile": profile}

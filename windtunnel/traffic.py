@@ -93,15 +93,3 @@ def without_failed(files: list[Path]) -> list[Path]:
         for file in files
         if file.name.removesuffix(".gz").replace("_", "_without_fails_", 1) not in names
     ]
-
-
-def named_columns(text: str) -> dict[str, str]:
-    """Read ``ours=theirs,ours=theirs``."""
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    if any(not equals or not theirs.strip() for _, equals, theirs in pairs):
-        raise InputError(
-            f"{text!r} is not a list of names",
-            where="--columns",
-            fix="--columns arrival_s=ts,prompt_tokens=in,output_tokens=out",
-        )
-    return {ours.strip(): theirs.strip() for ours, _, theirs in pairs}

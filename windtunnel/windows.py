@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from schedulers.errors import InputError
-from windtunnel.traffic import SURROGATE, generated, named_columns, read_all
+from windtunnel.traffic import SURROGATE, generated, read_all
 
 if TYPE_CHECKING:
     from loadgen.manifest import Frozen, Verdict
@@ -96,6 +96,7 @@ def freeze(
     """
     from loadgen.candidate import Recipe
     from loadgen.manifest import freeze as freeze_windows
+    from loadgen.trace import parse_columns
     from windtunnel.sets import Reading
 
     if bool(source) == bool(set_):
@@ -104,7 +105,7 @@ def freeze(
             where="--source, --set",
             fix="--source azure_surrogate, or --set published-120",
         )
-    named = named_columns(columns)
+    named = parse_columns(columns)
     if set_:
         if (kind, seed) != ("main", 0):
             raise InputError("a set has its own kind and seed", where="--kind, --seed", fix="leave them out")

@@ -144,6 +144,7 @@ def test_help_has_an_example(command):
     ("text", "words"), [("a", "not ours=theirs"), ("a=", "not ours=theirs"), ("a=b,a=c", "given twice")]
 )
 def test_columns_that_can_not_be_read(text, words):
+    assert parse_columns("a=b, c = d,") == {"a": "b", "c": "d"}
     with pytest.raises(InputError, match=words):
         parse_columns(text)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from loadgen.manifest import read_manifest
 from loadgen.window import read_window, window_path
 from windtunnel.cli import app
-from windtunnel.traffic import files_of, named_columns, without_failed
+from windtunnel.traffic import files_of, without_failed
 from windtunnel.windows import table_for
 
 
@@ -109,7 +109,6 @@ def test_columns_that_are_no_pairs_are_refused(tmp_path, text):
     result = run("freeze", "--source", "own", "--from", tmp_path, "--out", tmp_path, "--columns", text)
     assert result.exit_code == 2
     assert "--columns" in result.stderr
-    assert named_columns("a=b,c=d") == {"a": "b", "c": "d"}
 
 
 def test_a_surrogate_needs_no_files_and_says_what_it_is(tmp_path):
