@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from loadgen.result import run_row, write_failures, write_shard
 from services.analysis.app import application
 from services.analysis.config import AnalysisConfig, checked
 from services.analysis.service import Analysis
+from services.local import environment
 from tests.analysis.conftest import Made, make_sweep
 from tests.loadgen.test_result import KEY, TOTALS, half_written
 
@@ -25,6 +28,8 @@ TIERS = [
 ]
 LIMITS = [(0.5, 0.05, float("inf"), 1.0), (2.0, 0.1, float("inf"), 1.0)]
 ROWS = 200
+AWAY = "http://127.0.0.1:9"
+"""Where nobody listens."""
 
 
 class Stage(NamedTuple):
@@ -118,3 +123,13 @@ def client_of(
     app = application(Analysis(config, prometheus))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8300", timeout=120)
+
+
+def start(log: Path, *arguments: object) -> tuple[subprocess.Popen[str], str]:
+    """Start the service as a user does; return it with its address."""
+    with log.open("w") as file:
+        command = [sys.executable, "-m", "services.analysis", "--http", "127.0.0.1:0", *map(str, arguments)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=environment())
+    line = process.stdout.readline()
+    assert '"ready"' in line, log.read_text()
+    return process, "http://" + line.split('"http":"')[1].split('"')[0]

@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -14,14 +12,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from services.local import environment
 from tests.analysis.test_browser import CHROMIUM, FLAGS, PATIENCE_MS
-from tests.services.analysis_stage import Stage, build, damaged, key
+from tests.services.analysis_stage import AWAY, Stage, build, damaged, key, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-AWAY = "http://127.0.0.1:9"
-"""Where nobody listens."""
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +23,6 @@ def stage(tmp_path_factory) -> Stage:
     found = build(tmp_path_factory.mktemp("stage"))
     damaged(found)
     return found
-
-
-def start(log: Path, *arguments: object) -> tuple[subprocess.Popen[str], str]:
-    """Start the service as a user does; return it with its address."""
-    with log.open("w") as file:
-        command = [sys.executable, "-m", "services.analysis", "--http", "127.0.0.1:0", *map(str, arguments)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True, env=environment())
-    line = process.stdout.readline()
-    assert '"ready"' in line, log.read_text()
-    return process, "http://" + line.split('"http":"')[1].split('"')[0]
 
 
 @pytest.fixture(scope="module")
