@@ -84,6 +84,10 @@ def size(
 
     if not 0.0 < rate_scale < 1e6:
         raise InputError(f"{rate_scale:g} times the rate", where="--rate-scale", fix="use a number above 0")
+    if not price < 1e12:
+        raise InputError(
+            f"an engine for {price:g} an hour", where="--price", fix="use a price that can be paid"
+        )
     promises = read_promises(tiers or USUAL)
     place = Place(profile=profile, tiers=tiers, wiring=wiring, limits=limits, engines=max_engines)
     plan_of(scheduler, place)  # refuses what can't be, before the file is read

@@ -95,6 +95,7 @@ def test_windows_cover_the_file_evenly(tmp_path):
         (("--profile", "gpt-9/x"), "no profile"),
         (("--scheduler", "nothing"), "nothing"),
         (("--rate-scale", "0"), "times the rate"),
+        (("--price", "inf"), "inf an hour"),
         (("--wiring", "speed=1"), "speed"),
         (("--scaler", "nothing"), "nothing"),
     ],
