@@ -41,6 +41,7 @@ def met_by_hand(facts, tier, ttft_s, tpot_s):
     return good[own].mean()
 
 
+@pytest.mark.slow
 def test_it_starts_without_the_libraries_of_statistics():
     """They take seconds to load, and most pages need none of them."""
     heavy = {"scipy", "statsmodels", "arch", "numba"}
@@ -239,6 +240,7 @@ async def test_every_answer_is_guarded(client):
     assert refused.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.slow
 async def test_a_file_is_characterised(client):
     told = (await client.post("/api/traffic/named", json={"file": "traffic/good.csv"})).json()
     assert told["statistics"]["rows"] == 400
@@ -246,6 +248,7 @@ async def test_a_file_is_characterised(client):
     assert sum(told["rates"]) * told["rate_width_s"] == pytest.approx(400)
 
 
+@pytest.mark.slow
 async def test_an_upload_leaves_nothing_behind(client, stage, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     content = (stage.traffic / "good.csv").read_bytes()
@@ -308,6 +311,7 @@ async def test_health_falls_when_the_folder_goes(tmp_path):
         assert 'windtunnel_analysis_requests_total{route="/readyz",status="503"} 1.0' in text
 
 
+@pytest.mark.slow
 async def test_statistics_are_made_once_for_all_who_ask(stage, monkeypatch):
     made = []
 
