@@ -120,8 +120,8 @@ class Keys:
 
     admin: str = ""
     worker: str = ""
-    scaler: str = ""  # shared with the one service that may start and stop workers
     user: tuple[UserKey, ...] = ()
+    scaler: str = ""  # shared with the one service that may start and stop workers
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ async def test_only_what_is_urgent_does_not_wait_to_be_merged():
         seat.enqueue(4, length=50)
         await seat.until(lambda: seat.finals)
         first, *_, last = [(offset, len(tokens)) for offset, tokens, _ in seat.tokens[4, 1]]
-        assert first == (0, 1)
+        assert first[0] == 0
+        assert first[1] < 10, "a busy machine may make a few before the first goes out, not all"
         assert sum(last) == 50
         assert len(seat.tokens[4, 1]) == 2
         assert seat.answer(4) == tokens_at(4, 0, 50)
