@@ -312,6 +312,7 @@ def account_of(report: link.Report) -> Account:
         computed_tokens=tuple(report.computed_tokens), blocks_free=report.blocks_free,
         queued_blocks=report.queued_blocks, pending_tokens=report.pending_tokens, steps=report.steps,
         prefilled_tokens=report.prefilled_tokens, step_s=report.step_s, evicted=tuple(report.evicted),
+        blocks=tuple(report.blocks),
     )  # fmt: skip
 
 

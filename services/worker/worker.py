@@ -257,14 +257,14 @@ class Worker:
         fleet = view.engines
         waiting = [engine.key_of[row] for row in view.waiting[0, : fleet.waiting[0]].tolist()]
         rows = [*view.running[0, : fleet.running[0]].tolist(), *engine.frozen]
-        running = [(engine.key_of[row], int(view.requests.computed_tokens[row])) for row in rows]
+        held = ((engine.key_of[row], row) for row in rows)
+        running = [(number, row) for number, row in held if isinstance(number, int) and number > 0]
         return Report(
             sequence=self.sequence,
             waiting=[number for number in waiting if isinstance(number, int) and number > 0],
-            running=[number for number, _ in running if isinstance(number, int) and number > 0],
-            computed_tokens=[
-                computed for number, computed in running if isinstance(number, int) and number > 0
-            ],
+            running=[number for number, _ in running],
+            computed_tokens=[int(view.requests.computed_tokens[row]) for _, row in running],
+            blocks=[int(view.requests.blocks[row]) for _, row in running],
             blocks_free=int(fleet.blocks_free[0]),
             queued_blocks=int(fleet.queued_blocks[0]),
             pending_tokens=int(fleet.pending_tokens[0]),

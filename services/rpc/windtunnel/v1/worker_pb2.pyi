@@ -660,6 +660,7 @@ class Report(_message.Message):
     STEP_S_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Enqueue.sequence (or Commit.sequence) of the latest one that is in these numbers."""
     blocks_free: _builtins.int
@@ -681,6 +682,10 @@ class Report(_message.Message):
     def evicted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Requests that were evicted since the last report."""
 
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """KV blocks held, beside `running`; without them as many as `computed_tokens` fill."""
+
     def __init__(
         self,
         *,
@@ -696,10 +701,11 @@ class Report(_message.Message):
         step_s: _builtins.float = ...,
         evicted: _abc.Iterable[_builtins.int] | None = ...,
         draining: _builtins.bool = ...,
+        blocks: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks_free", b"blocks_free", "computed_tokens", b"computed_tokens", "draining", b"draining", "evicted", b"evicted", "pending_tokens", b"pending_tokens", "prefilled_tokens", b"prefilled_tokens", "queued_blocks", b"queued_blocks", "running", b"running", "sequence", b"sequence", "step_s", b"step_s", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "blocks_free", b"blocks_free", "computed_tokens", b"computed_tokens", "draining", b"draining", "evicted", b"evicted", "pending_tokens", b"pending_tokens", "prefilled_tokens", b"prefilled_tokens", "queued_blocks", b"queued_blocks", "running", b"running", "sequence", b"sequence", "step_s", b"step_s", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
