@@ -133,7 +133,7 @@ async def test_a_worker_that_nobody_knows_is_ended_and_a_dead_one_is_replaced(te
     assert known.name != lost.name, "the known one was left alone"
     os.kill(known.pid, signal.SIGKILL)
     (said,) = await loaded(testbed, 1)  # refused, or held until somebody is there
-    await until(lambda: any(one["serving"] for one in ask(testbed.dispatcher.http, "/workers")[1]["workers"]))
+    await until(lambda: set(workers_in(folder)) - {known.name})
     assert set(workers_in(folder)) == {"worker-41"}, "names are never used twice"
     assert said.lost == said.repeated == 0
     assert page(scaler)['windtunnel_scaler_drains_total{reason="orphan"}'] == 1
