@@ -1,7 +1,9 @@
 """The scaler's Docker driver: against a real engine where one answers, and a played one for what that does not do."""
 
+import gc
 import time
 import uuid
+import warnings
 
 import pytest
 from docker.errors import APIError, DockerException, NotFound
@@ -20,12 +22,17 @@ DEAF = ["sh", "-c", "trap '' TERM; while :; do sleep 0.2; done"]
 @pytest.fixture(scope="module")
 def api():
     """The engine of this machine; the test says so where there is none."""
+    said, found = "", None
     try:
         found = engine()
         found.ping()
     except DockerException as error:
+        said = str(error)
+    if found is None:
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()  # the SDK leaves the socket open with which it did not get through
         pytest.skip(
-            f"NOT TESTED: no container engine answers here, the Docker driver met a played one only: {error}"
+            f"NOT TESTED: no container engine answers here, the Docker driver met a played one only: {said}"
         )
     yield found
     found.close()
@@ -230,7 +237,7 @@ def test_outside_of_a_project_one_must_be_named():
     assert Containers("", "worker", Played).project == "p", "else it is that of our own container"
 
 
-def test_no_engine_is_said(monkeypatch, tmp_path):
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+def test_no_engine_is_said(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
     with pytest.raises(DriverError):
         Containers("p", "worker")
