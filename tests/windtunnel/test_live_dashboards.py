@@ -142,7 +142,7 @@ def test_what_the_panels_say_is_what_the_runs_were(run):
         where = f'{{run="{told["run_id"]}"}}'
         ended = values(port, f"sum(max_over_time(windtunnel_replay_requests_total{where}[3m]))")
         assert ended[-1] == told["requests"], "the end of the run was scraped"
-        assert max(values(port, f"windtunnel_replay_running{where}")) == 1
+        assert max(values(port, f"max_over_time(windtunnel_replay_running{where}[3m])")) == 1
         assert set(values(port, f"windtunnel_replay_lost_tokens_total{where}")) == {0.0}
         shares = values(port, f"windtunnel:replay_attainment:ratio{where}")
         assert shares
