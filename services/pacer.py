@@ -13,6 +13,7 @@ import grpc
 import orjson
 
 from loadgen.replay.tokens import piece_of, text_of, tokens_at
+from services.http_requests import HttpRequests
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.rpc.windtunnel.v1.worker_pb2_grpc import WorkerLinkStub
@@ -164,33 +165,21 @@ class Pacer:
         return news
 
 
-class Web(asyncio.Protocol):
+class Web(HttpRequests):
     """One HTTP connection: completions by the clock, and what routers ask before they send any."""
 
     def __init__(self, pace: Pace) -> None:
+        super().__init__()
         self.pace = pace
-        self.seen = b""
 
-    def connection_made(self, transport: Any) -> None:
-        """Keep the transport."""
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer as soon as a whole request is there."""
-        self.seen += data
-        while (end := self.seen.find(b"\r\n\r\n")) >= 0:
-            head = self.seen[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            if len(self.seen) < end + 4 + length:
-                return
-            body, self.seen = self.seen[end + 4 : end + 4 + length], self.seen[end + 4 + length :]
-            if head.startswith(b"post /v1/"):
-                self._complete(orjson.loads(body))
-            else:
-                known = MODELS if b"/v1/models" in head.split(b"\r\n", 1)[0] else b"{}"
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                self.transport.write(head % len(known) + known)
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Begin a completion, or say what a router asks."""
+        if head.startswith(b"post /v1/"):
+            self._complete(orjson.loads(body))
+            return
+        known = MODELS if b"/v1/models" in head.split(b"\r\n", 1)[0] else b"{}"
+        said = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self.transport.write(said % len(known) + known)
 
     def _complete(self, body: dict[str, Any]) -> None:
         most, seed = int(body.get("max_tokens") or 16), int(body.get("seed") or 1)

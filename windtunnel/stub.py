@@ -3,32 +3,22 @@
 import asyncio
 from typing import Any
 
+from services.http_requests import HttpRequests
+
 EVENT = b'data: {"choices":[{"index":0,"text":" word","finish_reason":null}]}\n\n'
 LAST = b'data: {"choices":[{"index":0,"text":"","finish_reason":"length"}]}\n\ndata: [DONE]\n\n'
 
 
-class Answering(asyncio.Protocol):
+class Answering(HttpRequests):
     """One connection: a request's body is counted, not read; the answer is bytes made beforehand."""
 
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
-        self.seen = b""
+    def __init__(self, made: bytes) -> None:
+        super().__init__()
+        self.made = made
 
-    def connection_made(self, transport: Any) -> None:
-        """Keep the transport."""
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer as soon as a whole request is there."""
-        self.seen += data
-        while (end := self.seen.find(b"\r\n\r\n")) >= 0:
-            head = self.seen[:end].lower()
-            at = head.find(b"content-length:")
-            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            if len(self.seen) < end + 4 + length:
-                return
-            self.seen = self.seen[end + 4 + length :]
-            self.transport.write(self.answer)
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Answer with the same bytes."""
+        self.transport.write(self.made)
 
 
 def serve(pipe: Any, chunks: int) -> None:

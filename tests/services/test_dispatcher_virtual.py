@@ -96,6 +96,29 @@ class Deaf:
         pass
 
 
+async def offered(parts, demand, loop):
+    """Submit a demand at its times, and wait until every answer has ended."""
+    client = parts.heart.doorkeeper.client("")
+
+    async def submitted(row):
+        asked = asking(
+            f"r{row}", int(demand.output_tokens[row]), int(demand.prompt_tokens[row]), int(demand.tier[row]),
+            tenant=f"t{demand.tenant[row]}", session=int(demand.session[row]), luck=float(demand.luck[row]),
+            forecast_tokens=float(demand.forecast_tokens[row]),
+        )  # fmt: skip
+        with suppress(Refused):
+            parts.heart.listen(await parts.heart.submit(asked, client), Deaf(), 0)
+
+    tasks = []
+    for row, at_s in enumerate(demand.arrival_s.tolist()):
+        await loop.sleep_until(at_s)
+        tasks.append(asyncio.create_task(submitted(row)))
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    while any(answer.ending is None for answer in parts.heart.answers.values()):
+        await asyncio.sleep(0.5)
+
+
 async def played(demand, scheduler):
     """Decisions of the live services, (request, engine, reason) in their order."""
     config = Config(
@@ -118,25 +141,7 @@ async def played(demand, scheduler):
         workers += [asyncio.create_task(worker.run()), asyncio.create_task(linked(parts, worker))]
         while len(parts.links.workers) <= number:
             await asyncio.sleep(0)
-    client = parts.heart.doorkeeper.client("")
-
-    async def submitted(row):
-        asked = asking(
-            f"r{row}", int(demand.output_tokens[row]), int(demand.prompt_tokens[row]), int(demand.tier[row]),
-            tenant=f"t{demand.tenant[row]}", session=int(demand.session[row]), luck=float(demand.luck[row]),
-            forecast_tokens=float(demand.forecast_tokens[row]),
-        )  # fmt: skip
-        with suppress(Refused):
-            parts.heart.listen(await parts.heart.submit(asked, client), Deaf(), 0)
-
-    tasks = []
-    for row, at_s in enumerate(demand.arrival_s.tolist()):
-        await loop.sleep_until(at_s)
-        tasks.append(asyncio.create_task(submitted(row)))
-        await asyncio.sleep(0)
-    await asyncio.gather(*tasks)
-    while any(answer.ending is None for answer in parts.heart.answers.values()):
-        await asyncio.sleep(0.5)
+    await offered(parts, demand, loop)
     for task in workers:
         task.cancel()
     await asyncio.gather(*workers, return_exceptions=True)

@@ -1,7 +1,6 @@
 """On a clock that jumps the dispatcher orders, drains and undrains as the simulator does, at the same times."""
 
 import asyncio
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from schedulers.decisions import DRAIN, ORDER, REFUSED, SCALE, SEND, STOP, UNDRA
 from schedulers.load import load
 from schedulers.view import Tiers
 from services.config import Config, Keys, Scaling, Scheduling, StoreConfig, Timeouts
-from services.dispatcher.answer import Refused
 from services.dispatcher.process import Parts
 from services.dispatcher.upkeep import TICK_S
 from services.worker.config import WorkerConfig, setup_of
@@ -20,8 +18,7 @@ from sim.checks import traffic
 from sim.fabric import Wiring
 from sim.film import Film
 from sim.run import simulate
-from tests.services.live_stage import asking
-from tests.services.test_dispatcher_virtual import FLEET, TIERS, Deaf, JumpingLoop, linked, row_of
+from tests.services.test_dispatcher_virtual import FLEET, TIERS, JumpingLoop, linked, offered, row_of
 
 PLACES, START, LEAST, BOOT_S = 4, 2, 1, 0.6
 KINDS = {ORDER: log.ORDERED, DRAIN: log.DRAINS_OFF, UNDRAIN: log.SERVES_ON, STOP: log.SWITCHED_OFF}
@@ -84,24 +81,7 @@ async def played(demand, scheduler):
     parts.upkeep.start()
     for _ in range(START):
         await crew.join()
-    client = parts.heart.doorkeeper.client("")
-
-    async def submitted(row):
-        asked = asking(
-            f"r{row}", int(demand.output_tokens[row]), int(demand.prompt_tokens[row]), int(demand.tier[row]),
-            luck=float(demand.luck[row]), forecast_tokens=float(demand.forecast_tokens[row]),
-        )  # fmt: skip
-        with suppress(Refused):
-            parts.heart.listen(await parts.heart.submit(asked, client), Deaf(), 0)
-
-    tasks = []
-    for row, at_s in enumerate(demand.arrival_s.tolist()):
-        await loop.sleep_until(at_s)
-        tasks.append(asyncio.create_task(submitted(row)))
-        await asyncio.sleep(0)
-    await asyncio.gather(*tasks)
-    while any(answer.ending is None for answer in parts.heart.answers.values()):
-        await asyncio.sleep(0.5)
+    await offered(parts, demand, loop)
     working = [task for pair in crew.tasks.values() for task in pair]
     for task in working:
         task.cancel()
