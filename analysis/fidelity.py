@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from analysis.metrics import orient, split_column
-from loadgen.result import FINISHED, Facts, read_requests, read_runs, scored_rows
+from analysis.metrics import latencies, orient, split_column
+from loadgen.result import FINISHED, read_requests, read_runs, scored_rows
 
 LATENCIES = ("ttft", "tpot", "e2e")
 METRICS = ("attainment:S2", "attainment:tier", "ttft_p95_s", "e2e_mean_s", "throughput_tokens_per_s")
@@ -88,16 +88,6 @@ def request_errors(pair: dict[str, Any]) -> dict[str, Any] | None:
 def kind_of(window_id: str) -> str:
     """The kind that a window's id tells: SOURCE-KIND-DIGEST."""
     return window_id.rsplit("-", 2)[1]
-
-
-def latencies(facts: Facts) -> dict[str, Any]:
-    """TTFT, TPOT and E2E of each request; TPOT of a single token is NaN."""
-    gaps = np.where(facts.output_tokens > 1, facts.output_tokens - 1, np.nan)
-    return {
-        "ttft": facts.first_token_s - facts.arrival_s,
-        "tpot": (facts.finished_s - facts.first_token_s) / gaps,
-        "e2e": facts.finished_s - facts.arrival_s,
-    }
 
 
 def pooled(errors: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ on finishing is None if nobody finished; show the rejected share beside it. SLO 
 time of every token, which facts don't hold, so it isn't offered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,6 +247,17 @@ def latencies(facts: Facts) -> dict[str, Floats]:
         }
 
 
+def within(latency: Mapping[str, Floats], targets: Floats) -> Flags:
+    """Return which requests met TTFT, TPOT and E2E targets, shape (n, 3) or (3,), to a nanosecond.
+
+    A request of one token has no TPOT and meets any; one that never finished meets none.
+    """
+    ttft, e2e = latency["ttft"] - LIMIT_SLACK_S, latency["e2e"] - LIMIT_SLACK_S
+    tpot = np.where(np.isnan(latency["tpot"]) & ~np.isnan(e2e), 0.0, latency["tpot"] - LIMIT_SLACK_S)
+    limits = np.asarray(targets, np.float64)
+    return np.asarray((ttft <= limits[..., 0]) & (tpot <= limits[..., 1]) & (e2e <= limits[..., 2]))
+
+
 def _met(
     slo: str, facts: Facts, latency: dict[str, Floats], tiers: Sequence[tuple[float, float, float, float]]
 ) -> Flags:
@@ -265,8 +276,7 @@ def _met(
     if slo in _FIXED_SLOS:
         limit_ttft, limit_tpot = _FIXED_SLOS[slo]
         return np.asarray((ttft <= limit_ttft) & (tpot <= limit_tpot))
-    targets = np.asarray(tiers, np.float64)[facts.tier]
-    return np.asarray((ttft <= targets[:, 0]) & (tpot <= targets[:, 1]) & (e2e <= targets[:, 2]))
+    return within(latency, np.asarray(tiers, np.float64)[facts.tier])
 
 
 def _groups(facts: Facts) -> tuple[str | None, npt.NDArray[np.int64]]:

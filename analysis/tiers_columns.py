@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analysis.metrics import LIMIT_SLACK_S
+from analysis.metrics import latencies, within
 from loadgen.result import FINISHED, REJECTED, Facts
 
 Floats = npt.NDArray[np.float64]
@@ -56,11 +56,13 @@ def by_class(
     low, high = scored
     atom = np.asarray(facts.tier, np.int64)[low:high]
     inside = Facts._make(column[low:high] for column in facts)
-    ttft, tpot, e2e, wait = latencies(inside)
+    latency = latencies(inside)
+    ttft, e2e, tpot = latency["ttft"], latency["e2e"], np.nan_to_num(latency["tpot"])
+    wait = np.fmax(ttft, latency["longest_gap"])
     done = inside.outcome == FINISHED
     targets = np.asarray(graded, np.float64)[atom]
-    met = done & within(ttft, tpot, targets[:, 0], targets[:, 1])
-    flat = done & within(ttft, tpot, FLAT[0], FLAT[1])
+    met = done & within(latency, targets)
+    flat = done & within(latency, np.array([*FLAT, np.inf]))
     inverted, overtaken = overtakings(facts, low, high)
 
     def summed(values: npt.NDArray[Any]) -> Floats:
@@ -98,22 +100,7 @@ def by_class(
         "batch_most": float(batch_most(facts)),
         "inside_first": inside_at(facts, float(first_s)),
         "inside_last": inside_at(facts, float(last_s)),
-        "tiers_shown": float(np.max(shown, initial=0) + 1),
     }
-
-
-def latencies(facts: Facts) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return TTFT, TPOT (0 for a single token), E2E and longest time without a token of each request, seconds."""
-    ttft = facts.first_token_s - facts.arrival_s
-    e2e = facts.finished_s - facts.arrival_s
-    more = np.maximum(facts.output_tokens - 1, 1)
-    tpot = np.where(facts.output_tokens > 1, (e2e - ttft) / more, 0.0)
-    return ttft, tpot, e2e, np.fmax(ttft, facts.longest_gap_s)
-
-
-def within(ttft: Floats, tpot: Floats, ttft_s: Any, tpot_s: Any) -> Flags:
-    """Return which requests met both targets, to a nanosecond."""
-    return np.asarray((ttft - LIMIT_SLACK_S <= ttft_s) & (tpot - LIMIT_SLACK_S <= tpot_s))
 
 
 def overtakings(facts: Facts, low: int, high: int) -> tuple[Flags, Floats]:

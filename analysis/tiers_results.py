@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analysis.scores import Scores
 from analysis.tiers_columns import ATOMS, HISTOGRAMS, MOSTS, SCALARS, SUMS
 from loadgen.result import InputError, frozen_plan, read_failures, run_shards
 
@@ -139,18 +138,6 @@ class Results(NamedTuple):
     def told(self, setting: Setting, tiers: int) -> Setting:
         """Return the setting with another number of tiers; with one, nothing can be told wrongly."""
         return setting.untiered if tiers == 1 else setting._replace(tiers=tiers)
-
-    def matrix(self, cells: Sequence[Cell], metric: str) -> tuple[tuple[str, ...], Floats]:
-        """Return the windows that all cells have, and a metric of each, (cells, windows), where all are defined."""
-        return aligned(cells, metric)
-
-    def scores(self, setting: Setting, names: Sequence[str], cells: Sequence[Cell], metric: str) -> Scores:
-        """Return cells as one condition that ranks can be made of."""
-        windows, values = aligned(cells, metric)
-        return Scores(
-            setting.source, setting.region, "weighted_attainment_tier", tuple(names), windows,
-            ("",) * len(windows), values, {}, 0, (), MARGIN,
-        )  # fmt: skip
 
 
 def aligned(cells: Sequence[Cell], metric: str) -> tuple[tuple[str, ...], Floats]:

@@ -54,6 +54,9 @@ def perform(scene: "Scene", wanted: Wanted) -> dict[str, Any]:
     from sim.run import simulate
     from windtunnel.verdict import store, verdict
 
+    for made in (wanted.trace, wanted.timeline):
+        if made is not None and made.is_dir():
+            raise_folder(made)
     scheduler = load(scene.plan.schedulers[0])
     load_all(scene, scheduler)
     span_s = float(scene.demand.arrival_s[-1]) or 1.0
@@ -65,9 +68,6 @@ def perform(scene: "Scene", wanted: Wanted) -> dict[str, Any]:
         took_s = time.perf_counter() - start_s - (watch.rested_s if watch else 0.0)
     shown = film.timeline()
     told = verdict(scene, outcome, shown) | {"took_s": took_s, "events_lost": shown.lost}
-    for made in (wanted.trace, wanted.timeline):
-        if made is not None and made.is_dir():
-            raise_folder(made)
     if wanted.out is not None:
         place = json.dumps({"fleet": wanted.fleet, "faults": wanted.faults}, sort_keys=True)
         told |= {"out": str(wanted.out), "run_id": store(scene, outcome, place, wanted.out)}
@@ -182,19 +182,20 @@ def tier_frame(scene: "Scene", rig: "Rig") -> Any:
     """Return the live table of tiers: how many of those that have ended met their targets."""
     from rich.table import Table
 
+    from analysis.metrics import within
+
     table, plant = rig.known.requests, rig.plant
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column("tier", no_wrap=True)
     for title in ("waits", "runs", "ended", "met so far"):
         grid.add_column(title, justify="right", no_wrap=True)
     ended, finished = plant.outcome >= 0, plant.outcome == 0
-    ttft_s = table.first_token_s - table.arrival_s
+    latency = {"ttft": table.first_token_s - table.arrival_s, "e2e": plant.finished_s - table.arrival_s}
+    gaps = np.where(table.generated_tokens > 1, table.generated_tokens - 1, np.nan)
+    latency["tpot"] = (latency["e2e"] - latency["ttft"]) / gaps
     for tier, spec in enumerate(scene.plan.tiers):
         rows = scene.demand.tier == tier
-        with np.errstate(invalid="ignore"):
-            gaps = np.maximum(1, table.generated_tokens - 1)
-            tpot_s = (plant.finished_s - table.first_token_s) / gaps
-            met = finished & (ttft_s <= spec.ttft_s) & (tpot_s <= spec.tpot_s)
+        met = finished & within(latency, np.array([spec.ttft_s, spec.tpot_s, spec.e2e_s]))
         over = int((rows & ended).sum())
         share = f"{(met & rows).sum() / over:.0%}" if over else "-"
         states = [int((rows & (table.state == state)).sum()) for state in (1, 2)]

@@ -17,6 +17,7 @@ QUANTILES = (50, 95, 99)
 
 def verdict(scene: "Scene", outcome: "Outcome", shown: "Timeline") -> dict[str, Any]:
     """Return the run in plain values; tiers are scored over the window's middle, everything else over all of it."""
+    from analysis.metrics import latencies
     from analysis.metrics import met as has_met
     from loadgen.demand import targets
     from sim.runs import scored_facts
@@ -24,7 +25,7 @@ def verdict(scene: "Scene", outcome: "Outcome", shown: "Timeline") -> dict[str, 
     facts, totals, moves = outcome.facts, outcome.totals, outcome.moves
     scored = scored_facts(outcome, scene.demand)
     met, low_high = has_met("tier", scored, targets(scene.plan)), scene.window.scored
-    held = totals.engine_s
+    held, graded = totals.engine_s, (met, latencies(facts))
     return {
         "window": scene.window.line.id,
         "source": scene.window.line.source,
@@ -38,7 +39,7 @@ def verdict(scene: "Scene", outcome: "Outcome", shown: "Timeline") -> dict[str, 
         "rho": scene.region.rho,
         "stretch": scene.region.factor,
         "capacity_per_s": scene.capacity.capacity_per_s,
-        "tiers": [one_tier(scene, outcome, met, tier) for tier in range(len(scene.plan.tiers))],
+        "tiers": [one_tier(scene, outcome, graded, tier) for tier in range(len(scene.plan.tiers))],
         "engines": [one_engine(scene, outcome, shown, engine) for engine in range(scene.setup.engines)],
         "attainment": float(met[slice(*low_high)].mean()),
         "gap_p50_s": gap(outcome, "p50"),
@@ -68,10 +69,9 @@ def gap(outcome: "Outcome", stat: str) -> float | None:
     return gap_quantile(outcome.totals.gaps, stat)
 
 
-def one_tier(scene: "Scene", outcome: "Outcome", met: Any, tier: int) -> dict[str, Any]:
-    """Return how one tier fared, over the scored rows."""
-    from analysis.metrics import latencies
-
+def one_tier(scene: "Scene", outcome: "Outcome", graded: tuple[Any, Any], tier: int) -> dict[str, Any]:
+    """Return how one tier fared, over the scored rows; ``graded`` = which requests met their targets, latencies."""
+    met, known = graded
     facts, (low, high) = outcome.facts, scene.window.scored
     inside = np.zeros(len(facts.tier), bool)
     inside[low:high] = True
@@ -88,8 +88,8 @@ def one_tier(scene: "Scene", outcome: "Outcome", met: Any, tier: int) -> dict[st
         "migrations": int(facts.migrations[rows].sum()),
         "ttft_target_s": spec.ttft_s if np.isfinite(spec.ttft_s) else None,
         "tpot_target_s": spec.tpot_s if np.isfinite(spec.tpot_s) else None,
+        "e2e_target_s": spec.e2e_s if np.isfinite(spec.e2e_s) else None,
     }
-    known = latencies(facts)
     for name in ("ttft", "tpot", "longest_gap", "e2e"):
         for q in QUANTILES:
             found[f"{name}_p{q}_s"] = quantile(known[name][done], q)
