@@ -246,7 +246,8 @@ def _plan(table: Mapping[str, Any], source: Source) -> Plan:
     twice = sorted(set(plan.schedulers) & set(plan.controls))
     if twice:
         raise source.error(f"{', '.join(twice)} is both scheduler and control", "controls", "name it once")
-    _check_regions(plan.regions, source)
+    for regions in (plan.regions, *(arm.regions for arm in plan.arms)):
+        _check_regions(regions, source)
     if plan.keep not in KEEPS:
         raise source.error(f"keep is {plan.keep!r}", "keep", f"use one of {', '.join(KEEPS)}")
     if not 0 <= plan.seed <= SEED_MAX:
@@ -273,7 +274,7 @@ def _tables(table: Mapping[str, Any], source: Source, engines: int) -> dict[str,
     if "arms" in table:
         if "atoms" not in table:
             raise source.error("arms without atoms", "arms", "add [atoms]: arms change it")
-        values["arms"] = read_arms(table["arms"], source)
+        values["arms"] = read_arms(table["arms"], source, values.get("cluster"), engines)
     return values
 
 

@@ -95,6 +95,9 @@ LEAST = {
 }  # fmt: skip
 MOST = 1e9
 
+ENGINES = 1 << 10
+"""Most engines of an arm's fleet, as of a plan's."""
+
 PERIOD_LEAST_S = 1e-4
 """Of reports that are sent at all: faster ones tell nothing new, and a run would be nothing but reports."""
 
@@ -107,6 +110,12 @@ def read_cluster(table: Any, source: Source, engines: int) -> Cluster:
     if not isinstance(table, dict):
         raise source.error("cluster is not a table", "cluster", "write [cluster] and its keys below")
     cluster = Cluster(**read_values(table, Cluster, "cluster", source))
+    check_cluster(cluster, source, engines)
+    return cluster
+
+
+def check_cluster(cluster: Cluster, source: Source, engines: int) -> None:
+    """Raise InputError at the line of a number that a fleet of so many engines can't have."""
     for key, least in LEAST.items():
         if not least <= getattr(cluster, key) <= MOST:
             raise source.error(f"{key} is not in {least:g} to {MOST:g}", key, f"use {least:g} or more")
@@ -119,13 +128,12 @@ def read_cluster(table: Any, source: Source, engines: int) -> Cluster:
     if cluster.delay_s > REPORTS_UNDER_WAY * cluster.period_s > 0.0:
         raise source.error(
             f"more than {REPORTS_UNDER_WAY:,} reports are under way at once",
-            "delay_s" if "delay_s" in table else "period_s",
+            "delay_s",
             f"use a delay_s of at most {REPORTS_UNDER_WAY * cluster.period_s:g}",
         )
     for key in ("start", "least"):
         if getattr(cluster, key) > engines:
             raise source.error(f"{key} is more than the fleet has", key, f"use at most {engines}")
-    return cluster
 
 
 def read_atoms(table: Any, source: Source) -> Atoms:
@@ -150,8 +158,11 @@ def check(atoms: Atoms) -> None:
         shares_of(atoms.mix)
 
 
-def read_arms(listed: Any, source: Source) -> tuple[Arm, ...]:
-    """Return the tables ``[[arms]]``. Raises InputError at the line of what is wrong."""
+def read_arms(listed: Any, source: Source, cluster: Cluster | None, engines: int) -> tuple[Arm, ...]:
+    """Return the tables ``[[arms]]`` of a plan with this cluster and fleet.
+
+    Raises InputError at the line of what is wrong.
+    """
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise source.error("arms is not a list of tables", "arms", "write [[arms]] and its keys below")
     arms = tuple(Arm(**read_values(one, Arm, "arm", source)) for one in listed)
@@ -169,6 +180,11 @@ def read_arms(listed: Any, source: Source) -> tuple[Arm, ...]:
                 check(replace(Atoms(), **{key: change[key] for key in OF_ATOMS if key in change}))
             except InputError as error:
                 raise source.error(error.what, error.where, error.fix) from None
+            fleet = change.get("engines", engines)
+            if not 1 <= fleet <= ENGINES:
+                raise source.error(f"{fleet} engines", "engines", f"use 1 to {ENGINES:,}")
+            wired = {key: change[key] for key in OF_CLUSTER if key in change}
+            check_cluster(replace(cluster or Cluster(), **wired), source, fleet)
     return arms
 
 

@@ -172,3 +172,22 @@ def test_cells_that_are_one_by_theorem_have_one_name():
     assert at_one_tier(
         "strict-tiers+least-kv+rebalance:low=2"
     ) == "strict-tiers+least-kv+rebalance:low=2.0".replace("2.0", "2")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("engines = [0]", "0 engines"),
+        ("start = [99]", "start is more than the fleet has"),
+        ("boot_s = [-5.0]", "boot_s is not in"),
+        ("regions = [-1.0]", "a region is a pressure"),
+        ("engines = [2]\nstart = [3]", "start is more than the fleet has"),
+    ],
+)
+def test_arms_keep_to_the_limits_of_plans(tmp_path, line, says):
+    """A study of hours must not find out in its middle."""
+    text = toml(read_plan("tiers-quick"))
+    file = tmp_path / "plan.toml"
+    file.write_text(text + f'\n[[arms]]\nname = "mine"\n{line}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        read_plan(str(file))
