@@ -52,11 +52,22 @@ class Counsel:
         self.more: tuple[Part, ...] = ()
         self.memories: list[Memories] = []  # of those
         self.faults: list[str] = []
+        self._settle()
+
+    def _settle(self) -> None:
+        """Work out once, not at every token, who answers and who is told what."""
+        self.parts: tuple[Part, ...] = (Part(self.policy, ()), *self.more)
+        self.params = [np.array(part.params or (0.0,)) for part in self.parts]
+        told = [place for place, part in enumerate(self.parts) if part.policy.observe is not None]
+        self.watcher = told[0] if told else -1  # the first of those that observe, as in the simulator
+        self.watched = frozenset(self.parts[self.watcher].policy.watches) if told else frozenset()
+        self.knows_prefixes = any("prefix" in part.policy.reads for part in self.parts)
 
     def switch(self, policy: ClusterPolicy, params: tuple[float, ...]) -> None:
         """Go on with another policy: it starts with an empty memory and sees what is there."""
         board, old = self.board, self.board.view
         self.policy = policy
+        self._settle()
         fresh = Board(old.tiers, old.tenants.weight, policy.memo, np.array(params or (0.0,)), 64).view
         rows, engines = len(board.number), len(old.engines.alive)
         board.memo = policy.memo
@@ -96,18 +107,13 @@ class Counsel:
             self.board.count_tiers()
         if place == 0:
             return self.board.view
-        part = self.parts[place]
-        return self.memories[place - 1].seen(self.board.view, np.array(part.params or (0.0,)))
+        return self.memories[place - 1].seen(self.board.view, self.params[place])
 
     def with_more(self, more: tuple[Part, ...]) -> Self:
         """Let further policies answer what the first leaves open, each with a memory of its own."""
         self.more, self.memories = more, [Memories(part.policy.memo) for part in more]
+        self._settle()
         return self
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All policies, the first one first."""
-        return (Part(self.policy, ()), *self.more)
 
     def _fault(self, what: str) -> None:
         if self.strict:
@@ -115,12 +121,9 @@ class Counsel:
         self.faults = [*self.faults[-99:], what]
 
     def _note(self, row: int, event: int, now_s: float) -> None:
-        """Tell the policy that watches this event: the first of those that observe, as in the simulator."""
-        for place, part in enumerate(self.parts):
-            if part.policy.observe is not None:
-                if event in part.policy.watches:
-                    self._tell(place, row, event, now_s)
-                return
+        """Tell the policy that watches this event."""
+        if event in self.watched:
+            self._tell(self.watcher, row, event, now_s)
 
     def _tell(self, place: int, row: int, event: int, now_s: float) -> None:
         observe = self.parts[place].policy.observe

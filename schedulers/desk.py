@@ -149,7 +149,7 @@ class Desk(Counsel):
             return False
         self.attempts[arrival.number] = attempt
         self.board.enqueue(row, engine, now_s)
-        self.board.unseen[engine].clear()  # it is in the engine's next account
+        self.board.unseen[engine].pop(row, None)  # it is in the engine's next account
         return True
 
     def tokens(self, number: int, fresh: int, now_s: float) -> None:
@@ -312,11 +312,6 @@ class Desk(Counsel):
         """A move is over, or was given up: its engines may move others."""
         for engine in self.moving.pop(number, ()):
             self.board.view.engines.moving[engine] = 0
-
-    @property
-    def knows_prefixes(self) -> bool:
-        """True if a policy asks what engines were sent before."""
-        return any("prefix" in part.policy.reads for part in self.parts)
 
     def _offer(self, row: int, now_s: float) -> list[Decision]:
         """Ask the policy about one request; nothing if it stays in the centre."""

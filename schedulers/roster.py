@@ -56,7 +56,7 @@ class Roster:
     def gone(self, engine: int) -> None:
         """It is not there any more: its place is off, and can be ordered."""
         if self.life[engine] != BOOTING:
-            self.life[engine] = OFF
+            self.life[engine], self.board.view.engines.draining[engine] = OFF, 0
 
     def rows(self, life: int) -> list[int]:
         """Engines in a state."""

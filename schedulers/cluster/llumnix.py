@@ -30,8 +30,10 @@ def dispatch(view: View, request: int, now_s: float) -> float:
     chosen, most = -1, 0.0
     for turn in range(len(view.engines.alive)):
         engine = in_turn(view, request, turn)
-        if engine >= 0 and (chosen < 0 or freeness(view, engine) > most):
-            chosen, most = engine, freeness(view, engine)
+        if engine >= 0:
+            free = freeness(view, engine)
+            if chosen < 0 or free > most:
+                chosen, most = engine, free
     return float(chosen)
 
 

@@ -44,8 +44,10 @@ def dispatch(view: View, request: int, now_s: float) -> float:
     chosen, least, high = -1, 0.0, is_high(view, int(view.requests.tier[request]))
     for turn in range(len(view.engines.alive)):
         engine = in_turn(view, request, turn)
-        if engine >= 0 and (chosen < 0 or load(view, engine, high) < least):
-            chosen, least = engine, load(view, engine, high)
+        if engine >= 0:
+            here = load(view, engine, high)
+            if chosen < 0 or here < least:
+                chosen, least = engine, here
     return float(chosen)
 
 

@@ -1,6 +1,7 @@
 """Static partition: each tier has engines of its own, as many as its share of the work; crowded ones spill."""
 
-from schedulers.fleet import crowded, fewest, held, nth_serving, serving_count
+from schedulers.dispatcher import serving
+from schedulers.fleet import crowded, fewest, held, serving_count
 from schedulers.policy import HOLD, ClusterPolicy, Memo, Param
 from schedulers.scaling import work_s
 from schedulers.view import View
@@ -43,12 +44,18 @@ def dispatch(view: View, request: int, now_s: float) -> float:
     column = min(int(view.requests.tier[request]), TIERS_MAX - 1)
     learn(view, request, column)
     first, last = part(view, column, count)
-    size = last - first + 1
-    begin, chosen, least = int(view.requests.luck[request] * size), -1, 0
-    for turn in range(size):
-        engine = nth_serving(view, first + (begin + turn) % size)
-        if chosen < 0 or held(view, engine) < least:
-            chosen, least = engine, held(view, engine)
+    size, rank = last - first + 1, -1
+    begin, chosen, least, soonest = int(view.requests.luck[request] * size), -1, 0, 0
+    for engine in range(len(view.engines.alive)):
+        if serving(view, engine):
+            rank += 1
+            if first <= rank <= last:
+                here, turn = (
+                    held(view, engine),
+                    (rank - first - begin) % size,
+                )  # ties: first from luck's place on
+                if chosen < 0 or here < least or (here == least and turn < soonest):
+                    chosen, least, soonest = engine, here, turn
     return float(fewest(view, request) if crowded(view, chosen, view.params[SPILL]) else chosen)
 
 

@@ -51,14 +51,19 @@ def held_blocks(view: View, engine: int, tier: int) -> int:
     return total
 
 
+def claimed(view: View, engine: int, tier: int, now_s: float) -> int:
+    """Blocks set aside for a tier [H_q]; ``elastic``: 0 unless it came lately."""
+    lately = now_s < view.engines.memo[engine, min(tier, TIERS_MAX - 1)]
+    return int(view.engines.reserve[engine, tier]) if view.params[HEADROOM] != ELASTIC or lately else 0
+
+
 def kept_free(view: View, engine: int, tier: int, now_s: float) -> int:
-    """Blocks that a tier must leave free for those above it. [G_p]; ``elastic``: for those that came lately only."""
+    """Blocks that a tier must leave free for those above it. [G_p]"""
     total = 0
     for above in range(tier):
-        own = view.engines.reserve[engine, above]
-        lately = now_s < view.engines.memo[engine, min(above, TIERS_MAX - 1)]
-        if own > 0 and (view.params[HEADROOM] != ELASTIC or lately):
-            total += max(0, int(own) - held_blocks(view, engine, above))
+        own = claimed(view, engine, above, now_s)
+        if own > 0:
+            total += max(0, own - held_blocks(view, engine, above))
     return total
 
 
@@ -67,9 +72,16 @@ def admit(view: View, request: int, now_s: float) -> float:
     engine = int(view.requests.engine[request])
     if view.params[HEADROOM] == 0.0 or view.engines.running[engine] == 0:
         return USUAL
-    kept = kept_free(view, engine, int(view.requests.tier[request]), now_s)
-    need = blocks_for(view, engine, int(view.requests.prefill_tokens[request]) + 1)
-    return GIVE_WAY if kept > 0 and view.engines.blocks_free[engine] - need < kept else USUAL
+    tier, claims = int(view.requests.tier[request]), 0
+    for above in range(tier):
+        claims += claimed(view, engine, above, now_s)
+    left = view.engines.blocks_free[engine] - blocks_for(
+        view, engine, int(view.requests.prefill_tokens[request]) + 1
+    )
+    if claims == 0 or left >= claims:  # as much as could be kept at all: no need to look who holds what
+        return USUAL
+    kept = kept_free(view, engine, tier, now_s)
+    return GIVE_WAY if kept > 0 and left < kept else USUAL
 
 
 def evict(view: View, request: int, now_s: float) -> float:

@@ -238,7 +238,7 @@ def test_a_policy_may_hold_and_refuse():
     state["say"] = -1.0
     assert made.offer_held(1.0)[0].reason == "shed"
     state["say"] = 1.0
-    made.policy = policy._replace(dispatch=lambda view, request, now_s: HOLD)
+    made.switch(policy._replace(dispatch=lambda view, request, now_s: HOLD), ())
     assert made.arrive(arrival(2), 0.0) == []
 
 

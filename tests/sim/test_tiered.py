@@ -186,3 +186,24 @@ def test_compiled_is_interpreted_to_the_last_bit(spec):
     for seed in range(3):
         told = run(f"tiered:{spec}+tier-freeness", burst(seed), place(3))
         assert same(told, run(f"tiered:{spec}+tier-freeness", burst(seed), place(3), "stepped")) == []
+
+
+def test_admit_looks_at_the_batch_only_where_it_could_matter():
+    """Half a hundred random states of an engine: the short way gives what the whole sum gives."""
+    draw = np.random.default_rng(3)
+    for _ in range(50):
+        view = allocate(12, 1, TIERS, np.ones(1), (0, 10, 0))._replace(
+            params=np.array([1.0, draw.integers(1, 3), 0, 0, 10, 0.5, 10, 0], float)
+        )
+        view.engines.reserve[0] = draw.integers(0, 12, 3)
+        view.engines.blocks_total[0], view.engines.block_tokens[0] = 60, 16
+        view.engines.blocks_free[0], view.engines.running[0] = draw.integers(0, 40), 10
+        view.engines.memo[0, :3] = draw.integers(0, 2, 3) * 10.0
+        view.running[0, :10] = np.arange(10)
+        view.requests.tier[:] = draw.integers(0, 3, 12)
+        view.requests.blocks[:10] = draw.integers(0, 6, 10)
+        view.requests.prefill_tokens[11], view.requests.engine[11] = draw.integers(1, 300), 0
+        kept = kept_free(view, 0, int(view.requests.tier[11]), 5.0)
+        need = -(-(int(view.requests.prefill_tokens[11]) + 1) // 16)
+        wanted = GIVE_WAY if kept > 0 and view.engines.blocks_free[0] - need < kept else USUAL
+        assert admit(view, 11, 5.0) == wanted
