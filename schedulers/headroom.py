@@ -54,20 +54,6 @@ def published(blocks: int, tiers: int) -> Ints:
     return np.array([floor(PUBLISHED_SHARE * blocks * exp(-decay * tier)) for tier in range(tiers)], np.int64)
 
 
-def by_variance(blocks: int, eta: float, arrival_s: Floats, asked_blocks: Ints, tier: Ints) -> Ints:
-    """Return the reserve of each tier in proportion to the spread of what it asks for within a second.
-
-    ``arrival_s``, ``asked_blocks`` and ``tier``, (requests,) each, are of an *earlier* window than the one that is
-    scheduled; blocks of prompt and answer count where they arrive. The square root of a tier's variance over whole
-    seconds is its share of the same fixed budget, round(eta * blocks); without any spread all goes to the first.
-    """
-    tiers, seconds = int(np.max(tier, initial=0)) + 1, int(np.max(arrival_s, initial=0.0)) + 1
-    asked = np.zeros((tiers, seconds))
-    np.add.at(asked, (tier, arrival_s.astype(np.int64)), asked_blocks)
-    spread = asked.std(axis=1)
-    return whole(eta * blocks, spread if spread.any() else (np.arange(tiers) == 0) * 1.0)
-
-
 def whole(total: float, shares: Floats) -> Ints:
     """Return integers in proportion to ``shares`` that add up to round(total): largest remainders are rounded up."""
     budget = floor(total + 0.5)

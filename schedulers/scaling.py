@@ -12,8 +12,9 @@ from schedulers.fleet import serving_count
 from schedulers.policy import Param
 from schedulers.view import View
 
-OUT_AGAIN, IN_AGAIN, ASKED, SEEN, IN_HELD, OUT_HELD, OWN = range(7)
-"""Moments from which engines may be ordered and drained again; the last question; 1 once asked; ends of holds."""
+OUT_AGAIN, IN_AGAIN, ASKED, SEEN, IN_HELD, OUT_HELD, HAD, OWN = range(8)
+"""Moments from which engines may be ordered and drained again; the last question; 1 once asked; ends of holds; how
+many engines served when one was to be drained, 0 after an order."""
 
 STEP_MAX = 2
 """Engines ordered by one decision at most."""
@@ -80,14 +81,23 @@ def lasting(view: View, column: int, holds: bool, now_s: float, hold_s: float) -
 
 
 def paced(view: View, change: float, now_s: float, out_s: float, in_s: float) -> float:
-    """Cut a wish to what cool-downs allow: two engines more at most, or one less; every change starts both anew."""
-    memo = view.tenants.memo[0]
+    """Cut a wish to what cool-downs allow: two engines more at most, or one less; every change starts both anew.
+
+    A drain that was not carried out, since the fleet is as small as it may be, keeps nobody from ordering.
+    """
+    memo, count = view.tenants.memo[0], serving_count(view)
     more = min(change, float(STEP_MAX), float(startable(view)))
-    if more > 0.0 and now_s >= memo[OUT_AGAIN]:
-        memo[OUT_AGAIN], memo[IN_AGAIN], memo[IN_HELD] = now_s + out_s, now_s + in_s, 0.0
+    undrained = memo[HAD] > 0.0 and count >= memo[HAD]
+    if more > 0.0 and (now_s >= memo[OUT_AGAIN] or undrained):
+        memo[OUT_AGAIN], memo[IN_AGAIN], memo[IN_HELD], memo[HAD] = now_s + out_s, now_s + in_s, 0.0, 0.0
         return more
-    if change < 0.0 and now_s >= memo[IN_AGAIN] and serving_count(view) > 1:
-        memo[OUT_AGAIN], memo[IN_AGAIN], memo[IN_HELD] = now_s + out_s, now_s + in_s, 0.0
+    if change < 0.0 and now_s >= memo[IN_AGAIN] and count > 1:
+        memo[OUT_AGAIN], memo[IN_AGAIN], memo[IN_HELD], memo[HAD] = (
+            now_s + out_s,
+            now_s + in_s,
+            0.0,
+            float(count),
+        )
         return -1.0
     return 0.0
 

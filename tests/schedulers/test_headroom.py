@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from loadgen.atoms import CHAINS, boundaries, tier_of_atom
 from schedulers.errors import InputError
-from schedulers.headroom import SPLITS, by_variance, headroom
+from schedulers.headroom import SPLITS, headroom
 
 
 @given(
@@ -50,19 +50,6 @@ def test_published_matches_the_published_table(tiers, blocks):
 
 def test_top_gives_all_to_the_first():
     assert headroom("top", 1000, 0.2, np.arange(4)).tolist() == [200, 0, 0, 0]
-
-
-def test_variance_reserves_for_the_tier_whose_demand_jumps():
-    """Two blocks every second against 20 every tenth: no spread, and sqrt(0.1 * 0.9) * 20; the budget is kept."""
-    steady, jumps = np.arange(100.0), np.arange(0, 100, 10.0) + 0.5
-    arrival_s = np.concatenate([steady, jumps])
-    asked, tier = np.repeat([2, 20], [100, 10]), np.repeat([0, 1], [100, 10])
-    assert by_variance(1000, 0.2, arrival_s, asked, tier).tolist() == [0, 200]
-    tied = by_variance(
-        1000, 0.2, np.concatenate([jumps, jumps]), np.repeat([5, 15], 10), np.repeat([0, 1], 10)
-    )
-    assert tied.tolist() == [50, 150]
-    assert by_variance(1000, 0.2, np.zeros(2), np.array([3, 3]), np.array([0, 1])).tolist() == [200, 0]
 
 
 def test_bad_names_and_budgets_are_refused():

@@ -138,8 +138,11 @@ def test_changes_are_paced():
     view.engines.alive[:] = (1, 1, 0, 0, 0, 0)
     assert [paced(view, 9.0, now_s, 30.0, 60.0) for now_s in (0.0, 29.0, 30.0)] == [2.0, 0.0, 2.0]
     assert [paced(view, -5.0, now_s, 30.0, 60.0) for now_s in (89.0, 90.0, 91.0)] == [0.0, -1.0, 0.0]
+    view.engines.draining[1] = 1
     assert paced(view, 1.0, 119.0, 30.0, 60.0) == 0.0
+    view.engines.draining[1] = 0
+    assert paced(view, 1.0, 119.0, 30.0, 60.0) == 1.0, "the floor let nobody drain: that holds no order up"
     view.engines.alive[:] = (1, 1, 1, 1, 1, 0)
-    assert paced(view, 9.0, 120.0, 30.0, 60.0) == 1.0
+    assert [paced(view, 9.0, now_s, 30.0, 60.0) for now_s in (148.0, 149.0)] == [0.0, 1.0]
     view.engines.alive[:] = (1, 0, 0, 0, 0, 0)
     assert paced(view, -1.0, 999.0, 30.0, 60.0) == 0.0
