@@ -68,21 +68,25 @@ def beside(state: "State", results: Path) -> "State":
     """
     from dataclasses import replace
 
-    from services.local import ANALYSIS, NotReadyError, Running, launch, stop_all, write_state
+    from services.local import ANALYSIS, NotReadyError, Running, launch, read_state, stop_all, write_state
 
     folder = Path(state.folder)
     results.mkdir(parents=True, exist_ok=True)
     begun: list[Running] = []
 
+    def others() -> "State":
+        now = read_state(folder) or state  # a scaler may have written since
+        return replace(now, processes=tuple(one for one in now.processes if one.name != ANALYSIS))
+
     def note(one: Running) -> None:
         begun[:] = [one]
-        write_state(folder, replace(state, processes=(*state.processes, one)))
+        write_state(folder, replace(others(), processes=(*others().processes, one)))
 
     module = ["services.analysis", "--results", str(results.resolve()), "--http", "127.0.0.1:0"]
     try:
         launch(folder, ANALYSIS, module, note)
     except NotReadyError:
         stop_all(begun, grace_s=0.0)
-        write_state(folder, state)
+        write_state(folder, others())
         raise
-    return replace(state, processes=(*state.processes, *begun))
+    return read_state(folder) or state

@@ -1,5 +1,6 @@
 """The JSON API: every answer typed, every refusal of one shape."""
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
@@ -122,7 +123,8 @@ def traffic_routes(router: APIRouter, analysis: Analysis) -> None:
     @router.get("/traffic/files")
     async def files() -> TrafficFiles:
         """Files that may be pointed to."""
-        return TrafficFiles(files=sorted(analysis.traffic.files()), upload_bytes=analysis.config.upload_bytes)
+        files = sorted(await asyncio.to_thread(analysis.traffic.files))
+        return TrafficFiles(files=files, upload_bytes=analysis.config.upload_bytes)
 
     @router.post("/traffic/named")
     async def named(asked: TrafficNamed) -> TrafficOut:

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from analysis.numerals import plain
-from analysis.one_run import by_tier, scored_part, targets_of
 from loadgen.result import InputError
-from services.analysis.models import CompareOut, Difference, TierOut
-from services.analysis.runs import detail, tier_outs
+from services.analysis.models import CompareOut, Difference
+from services.analysis.runs import detail
 from services.analysis.shelf import RANKED, Shelf, Study
 
 MOST_PAIRS = 2_000
@@ -81,14 +80,6 @@ def request_errors_of(shelf: Shelf, a: tuple[Study, str], b: tuple[Study, str]) 
     return request_errors(
         {**{name: rows[0][name] for name in names}, "sim": (rows[0], facts[0]), "live": (rows[1], facts[1])}
     )
-
-
-def run_tiers(shelf: Shelf, study: Study, row: dict[str, Any]) -> list[TierOut]:
-    """Return a run's tiers, [] if its requests are not kept; raises InputError for a damaged shard."""
-    facts = shelf.facts(study, row)
-    if facts is None:
-        return []
-    return tier_outs(by_tier(scored_part(facts, row["window_id"]), targets_of(str(row["tiers"]))))
 
 
 def _difference(name: str, a: float | None, b: float | None) -> Difference:

@@ -11,7 +11,7 @@ class WorkingError(Exception):
 
 
 class Kept:
-    """At most ``most`` answers by key; asked from one event loop."""
+    """At most ``most`` answers by key, beside those that are being made; asked from one event loop."""
 
     def __init__(self, most: int, patience_s: float) -> None:
         self.most, self.patience_s = most, patience_s
@@ -27,9 +27,11 @@ class Kept:
             task = self._tasks[key] = asyncio.create_task(asyncio.to_thread(make))
             task.add_done_callback(lambda done: self._drop_failure(key, done))
         self._tasks.move_to_end(key)
-        while len(self._tasks) > self.most:
-            oldest = next(iter(self._tasks))
-            del self._tasks[oldest]
+        made = [other for other, one in self._tasks.items() if one.done() and other != key]
+        for old in made[
+            : max(0, len(self._tasks) - self.most)
+        ]:  # what is being made stays, or is made again and again
+            del self._tasks[old]
         done, _ = await asyncio.wait({task}, timeout=self.patience_s)
         if not done:
             raise WorkingError("this takes a while; ask again")

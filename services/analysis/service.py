@@ -80,14 +80,14 @@ class Analysis:
             return await self._looked_up("no such run", compare_runs, self.shelf, *runs)
         if a[2] or b[2]:
             raise NotFoundError("name two studies, or two runs as STUDY/RUN")
-        key = ("compare", *(self._state(study) for study in studies))
+        key = ("compare", *[await self._state(study) for study in studies])
         found: CompareOut = await self.kept.get(key, lambda: compare_studies(self.shelf, *studies))
         return found
 
     async def known(self, named: str, metric: str) -> tuple[Study, portability.Known]:
         """Return what is found out about a study; raises NotFoundError, InputError, WorkingError."""
         study = await self.study(named)
-        key = ("known", self._state(study), metric)
+        key = ("known", await self._state(study), metric)
         return study, await self.kept.get(key, lambda: portability.learn(study, metric))
 
     async def maps(self, named: str, asked: MapQuery) -> MapOut:
@@ -109,7 +109,7 @@ class Analysis:
         """Return attainment by tier; raises NotFoundError, InputError, WorkingError."""
         study = await self.study(named)
         found: TiersOut = await self.kept.get(
-            ("tiers", self._state(study)), lambda: tiers_out(self.shelf, study)
+            ("tiers", await self._state(study)), lambda: tiers_out(self.shelf, study)
         )
         return found
 
@@ -118,7 +118,9 @@ class Analysis:
         study = await self.study(named)
         if not await asyncio.to_thread(asks_for_tiers, study):
             return None
-        found: TierAnswer = await self.kept.get(("answer", self._state(study)), lambda: tier_answer(study))
+        found: TierAnswer = await self.kept.get(
+            ("answer", await self._state(study)), lambda: tier_answer(study)
+        )
         return found
 
     async def live(self, window: str) -> Live:
@@ -154,8 +156,8 @@ class Analysis:
         """Return a study by its id; raises NotFoundError."""
         return await self._looked_up(f"no study {named!r}", self.shelf.study, named)
 
-    def _state(self, study: Study) -> tuple[str, int]:
-        return study.id, hash(fingerprint(study.folder))
+    async def _state(self, study: Study) -> tuple[str, int]:
+        return study.id, hash(await asyncio.to_thread(fingerprint, study.folder))
 
     async def _looked_up(self, what: str, make: Callable[..., Part], *arguments: Any) -> Part:
         try:

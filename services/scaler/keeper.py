@@ -27,7 +27,7 @@ class Steps:
     clear: tuple[Unit, ...] = ()
     booted: tuple[Unit, ...] = ()  # have joined since the last time
     crashed: tuple[Unit, ...] = ()  # died before they joined
-    refused: int = 0  # orders for which there was no room
+    refused: int = 0  # orders for which there has been no room since this time
 
 
 @dataclass
@@ -40,15 +40,16 @@ class Keeper:
     unborn: set[str] = field(default_factory=set)  # handles of those that it has seen boot
     waits: dict[str, tuple[int, float]] = field(default_factory=dict)  # by order: failures, not before
     mourned: set[str] = field(default_factory=set)  # handles of dead ones that were counted
+    refused: set[str] = field(default_factory=set)  # orders that were counted as refused
 
     def steps(self, wanted: Wanted, units: list[Unit], now_s: float) -> Steps:
         """Return what to do. An order is carried out by the worker that boots for it; one that has joined may have
         taken another's place, so it does not count. Never more than ``most`` run."""
         alive, dead = [one for one in units if one.alive], [one for one in units if not one.alive]
-        crashed = [one for one in dead if one.order in wanted.orders and one.handle not in self.mourned]
+        new = [one for one in dead if one.handle not in self.mourned and one.handle not in self.joined]
+        crashed = [one for one in new if one.order in wanted.orders]
         for unit in crashed:
-            if unit.handle not in self.joined:
-                self.failed(unit.order, now_s)
+            self.failed(unit.order, now_s)
         self.mourned = {one.handle for one in dead}
         booted = [one for one in alive if one.worker in wanted.here and one.handle in self.unborn]
         self.unborn = {one.handle for one in alive if one.worker not in wanted.here} - self.joined
@@ -71,7 +72,12 @@ class Keeper:
         missing = [order for order in wanted.orders if order not in booting]
         room = max(0, self.bounds.most - len(alive))
         ready = [order for order in missing if now_s >= self.waits.get(order, (0, -inf))[1]]
-        return ready[:room], max(0, len(ready) - room)
+        turned = set(ready[room:])
+        new, self.refused = (
+            turned - self.refused,
+            turned | (self.refused & {*wanted.orders} - {*ready[:room]}),
+        )
+        return ready[:room], len(new)
 
     def _ends(self, unit: Unit, wanted: Wanted, now_s: float) -> str:
         """Why a worker ends now, '' if it does not."""

@@ -113,8 +113,9 @@ class Processes:
             settings = set(self._named(".toml"))
             kept = {one.name: one for one in state.workers if one.name in settings}
             workers = tuple((kept | now).values())
+            others = [one for one in state.processes[1:] if one.name != SCALER and one not in state.workers]
             me = told_ready(self.folder, Running(SCALER, os.getpid(), began_of(os.getpid())))
-            changed = replace(state, processes=(state.dispatcher, *workers, me))
+            changed = replace(state, processes=(state.dispatcher, *workers, *others, me))
             if changed != state:
                 write_state(self.folder, changed)
 

@@ -58,6 +58,23 @@ def test_the_ceiling_is_the_scalers_own():
     assert (steps.start, steps.refused) == (("e-1",), 2)
 
 
+def test_a_refused_order_is_counted_once():
+    """However often it is asked about; anew when it has been carried out in between."""
+    made, wanted = keeper(most=1), Wanted(orders=("e-1",), here=("a",))
+    assert [made.steps(wanted, [unit("a")], now_s).refused for now_s in (0.0, 1.0, 2.0)] == [1, 0, 0]
+    assert made.steps(Wanted(here=("a",)), [unit("a")], 3.0).refused == 0
+    assert made.steps(wanted, [unit("a")], 4.0).refused == 1
+
+
+def test_one_that_had_joined_did_not_die_at_its_start():
+    """It had taken another's place, so its order is still open; its death is the dispatcher's to tell."""
+    made, wanted = keeper(), Wanted(orders=("e-2",), here=("a", "b"))
+    made.steps(wanted, [unit("a"), unit("b", "e-2")], 0.0)
+    steps = made.steps(Wanted(orders=("e-2",), here=("a",)), [unit("a"), unit("b", "e-2", alive=False)], 1.0)
+    assert steps.crashed == ()
+    assert steps.start == ("e-2",)
+
+
 def test_failed_starts_are_tried_again_ever_more_seldom():
     made, wanted, tried, now_s = keeper(), Wanted(orders=("e-1",)), [], 0.0
     while now_s < 200.0:
