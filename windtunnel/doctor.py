@@ -17,8 +17,11 @@ from windtunnel.up import AsJson
 
 GOOD, MISSING, WARN = "good", "missing", "warn"
 PATIENCE_S = 10.0
-PORTS = {8000: "dispatcher", 8300: "analysis", 9090: "prometheus", 3000: "grafana", 6379: "redis"}
-"""Ports that the containers publish on loopback."""
+PORTS = {
+    "DISPATCHER_HTTP_PORT": 8000, "DISPATCHER_GRPC_PORT": 50051, "ANALYSIS_PORT": 8300, "PROMETHEUS_PORT": 9090,
+    "GRAFANA_PORT": 3000,
+}  # fmt: skip
+"""Ports that the containers publish on loopback, by the variable that moves each."""
 
 LEAST_FILES = 4096
 """Open files that a dispatcher under load needs: a socket a stream."""
@@ -191,11 +194,12 @@ def compose() -> Finding:
 
 def ports() -> Finding:
     """Ports that the containers publish."""
-    taken = [f"{port} ({name})" for port, name in PORTS.items() if not free(port)]
+    wanted = {name: int(os.environ.get(name) or port) for name, port in PORTS.items()}
+    taken = [f"{port} ({name})" for name, port in wanted.items() if not free(port)]
     if taken:
-        fix = "stop what listens there, or name other ports in .env; `windtunnel up` takes free ones"
+        fix = "stop what listens there, or set the variable; `windtunnel up` takes free ones"
         return Finding("ports", WARN, f"taken: {', '.join(taken)}", fix)
-    return Finding("ports", GOOD, f"{', '.join(map(str, PORTS))} are free")
+    return Finding("ports", GOOD, f"{', '.join(map(str, wanted.values()))} are free")
 
 
 def free(port: int) -> bool:

@@ -90,7 +90,10 @@ def size(
         )
     promises = read_promises(tiers or USUAL)
     place = Place(profile=profile, tiers=tiers, wiring=wiring, limits=limits, engines=max_engines)
-    plan_of(scheduler, place)  # refuses what can't be, before the file is read
+    cluster = plan_of(scheduler, place).cluster  # refuses what can't be, before the file is read
+    if cluster is not None and (cluster.start, cluster.least) != (0, 1):
+        what = "sizing tries fleets of every size, all serving from the beginning"
+        raise InputError(what, where="--wiring", fix="leave out start and least")
     load(scheduler if scaler == "none" else f"{scheduler}+{scaler}")
     trace = read(traffic, unpinned=True, columns=parse_columns(columns) or None)
     job = Job(spread(trace, windows, seed), promises, place, scheduler, rate_scale, max_engines)
@@ -173,7 +176,7 @@ def attempt(job: Job, scheduler: str, engines: int, start: int) -> "Trial":
     place = job.place._replace(engines=engines)
     plan, policy = plan_of(scheduler, place), load(scheduler)
     setup = staged(plan, place)
-    setup = setup._replace(wiring=setup.wiring._replace(start=start)) if start else setup
+    setup = setup._replace(wiring=setup.wiring._replace(start=start))
     tiers, rows = len(job.promises), []
     for window in job.windows:
         demand = prepare(window, plan, 1.0 / job.rate_scale)

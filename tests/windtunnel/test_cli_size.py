@@ -111,3 +111,11 @@ def test_files_that_are_no_traffic(windtunnel, tmp_path, text):
     path = tmp_path / "own.csv"
     path.write_text(text)
     assert windtunnel("size", path).code == 2
+
+
+@pytest.mark.parametrize("wiring", ["start=2", "least=3"])
+def test_what_sizing_varies_is_not_for_the_wiring(windtunnel, tmp_path, wiring):
+    """Said before the file is read."""
+    ran = windtunnel("size", tmp_path / "nowhere.csv", "--wiring", wiring, "--max-engines", "8")
+    assert ran.code == 2
+    assert "leave out start and least" in ran.said

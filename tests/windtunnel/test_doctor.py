@@ -1,7 +1,9 @@
 """`windtunnel doctor`: says what is there and what is not, and fails only for what is required."""
 
 import json
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -56,9 +58,16 @@ def test_an_engine_whose_daemon_is_away_is_told_from_one_that_runs(windtunnel, b
 def test_a_port_that_is_taken_is_named(windtunnel, bare, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setattr(doctor, "PORTS", {port: "analysis"})
-        assert findings(windtunnel)[2]["ports"]["says"] == f"taken: {port} (analysis)"
+        monkeypatch.setattr(doctor, "PORTS", {"ANALYSIS_PORT": 1})
+        monkeypatch.setenv("ANALYSIS_PORT", str(port))
+        assert findings(windtunnel)[2]["ports"]["says"] == f"taken: {port} (ANALYSIS_PORT)"
     assert findings(windtunnel)[2]["ports"]["state"] == "good"
+
+
+def test_ports_are_those_that_compose_publishes():
+    text = (Path(__file__).resolve().parents[2] / "docker-compose.yml").read_text(encoding="utf-8")
+    published = re.findall(r"127\.0\.0\.1:\$\{(\w+):-(\d+)\}", text)
+    assert {name: int(port) for name, port in published} == doctor.PORTS
 
 
 def test_what_is_required_and_missing_fails(windtunnel, bare, tmp_path, monkeypatch):
