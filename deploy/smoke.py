@@ -17,6 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,14 +108,17 @@ def build(stack: Stack) -> str:
     return ""
 
 
+def serving(stack: Stack, least: int) -> list[dict[str, Any]]:
+    """Workers that serve; none while they are fewer than ``least``."""
+    found = [one for one in stack.get("DISPATCHER_HTTP_PORT", "/workers")["workers"] if one["serving"]]
+    return found if len(found) >= least else []
+
+
 def up(stack: Stack) -> str:
     """Start everything that has no profile to be asked for, and wait until it is healthy."""
     stack.services = set(stack.compose("config", "--services").split())
     stack.compose("up", "-d", "--no-build", "--wait", "--wait-timeout", "400")
-    workers = until(
-        "two workers serve",
-        lambda: [w for w in stack.get("DISPATCHER_HTTP_PORT", "/workers")["workers"] if w["serving"]],
-    )
+    workers = until("two workers serve", lambda: serving(stack, 2))
     return f"{len(stack.services)} services, {len(workers)} workers"
 
 
@@ -145,7 +149,7 @@ def scraped(stack: Stack) -> str:
     wanted = {
         "windtunnel-dispatcher",
         "windtunnel-worker",
-        *(f"windtunnel-{one}" for one in ("analysis", "scaler") if one in stack.services),
+        *(f"windtunnel-{one}" for one in ("analysis",) if one in stack.services),
     }
     check(wanted <= jobs, f"nobody scrapes {sorted(wanted - jobs)}")
     rules = [
@@ -156,6 +160,15 @@ def scraped(stack: Stack) -> str:
     bad = [rule["name"] for rule in rules if rule["health"] == "err"]
     check(rules and not bad, f"rules in error: {bad}")
     return f"{len(targets)} targets, {len(rules)} rules"
+
+
+def scaler(stack: Stack) -> str:
+    """The one service that sees the engine's socket comes up, obeys the dispatcher, and is scraped."""
+    stack.compose("up", "-d", "--no-build", "--wait", "--wait-timeout", "120", "scaler")
+    told = until("its fleet is known", lambda: stack.ask('windtunnel_scaler_fleet{state="serving"}'), 90.0)
+    fleet = sum(float(one["value"][1]) for one in told)
+    check(fleet == len(serving(stack, 2)), f"the scaler sees {fleet:g} workers")
+    return f"{fleet:g} workers seen"
 
 
 def attained(stack: Stack) -> str:
@@ -254,10 +267,7 @@ def broken(stack: Stack) -> str:
     run = json.loads(said.strip().splitlines()[-1])["runs"][0]
     wrong = {name: run[name] for name in ("lost_requests", "lost_tokens", "repeated_tokens") if run[name]}
     check(not wrong and "finished" in run["ends"], f"after the kill: {wrong}, {run['ends']}")
-    until(
-        "both workers serve again",
-        lambda: sum(w["serving"] for w in stack.get("DISPATCHER_HTTP_PORT", "/workers")["workers"]) >= 2,
-    )
+    until("both workers serve again", lambda: serving(stack, 2))
     names = stack.compose("ps", "-q", "worker").split()
     counted = subprocess.run(
         ["docker", "inspect", "-f", "{{.RestartCount}}", *names], capture_output=True, text=True, check=True
@@ -272,7 +282,7 @@ def down(stack: Stack) -> str:
     return ""
 
 
-STEPS = (build, up, replayed, scraped, attained, looked_at, broken)
+STEPS = (build, up, replayed, scraped, attained, looked_at, scaler, broken)
 
 
 def main(arguments: list[str]) -> int:
@@ -295,7 +305,8 @@ def main(arguments: list[str]) -> int:
         fault = f"{step.__name__}: {type(error).__name__}: {error}"
         sys.stderr.write(f"FAILED {fault}\n")
         if stack.services:
-            sys.stderr.write(stack.compose("logs", "--tail", "15", "--no-color"))
+            with suppress(SmokeError, subprocess.SubprocessError):
+                sys.stderr.write(stack.compose("logs", "--tail", "15", "--no-color"))
     finally:
         if not given.keep:
             began_s = time.monotonic()
