@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from scipy import special
 
 from loadgen.draws import uniforms
 from loadgen.hybrid import HYBRID, freeze_made, made_line
 from loadgen.manifest import MANIFEST, read_manifest
+from loadgen.reshape import gamma_quantiles
 from loadgen.window import Window, named, read_window
 from schedulers.errors import InputError
 from schedulers.view import Floats
@@ -60,7 +60,6 @@ def gamma_arrivals(arrival_s: Floats, cv: float, belongs_to: str) -> Floats:
     count = len(arrival_s)
     if count < 3:
         return arrival_s
-    shape = 1.0 / cv**2
-    gaps = special.gammaincinv(shape, uniforms(SEED, belongs_to, "gamma", count - 1)) / shape
+    gaps = gamma_quantiles(uniforms(SEED, belongs_to, "gamma", count - 1), cv)
     times = np.concatenate([[0.0], np.cumsum(gaps)])
     return np.asarray(arrival_s[0] + times / times[-1] * (arrival_s[-1] - arrival_s[0]), np.float64)

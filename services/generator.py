@@ -5,6 +5,7 @@ Sending costs nothing more for it. Every series carries the run's id; one run is
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -129,16 +130,15 @@ class RunPage(Collector):
 
     def _ends(self, shown: Shown) -> Metric:
         trails, names = shown.replay.trails, {code: name for name, code in OUTCOMES.items()}
+        over = np.flatnonzero(trails.outcome != OPEN)
+        tiers = np.asarray(shown.replay.schedule.demand.tier)[over].tolist()
+        reasons = [trails.reasons[row] for row in over.tolist()]
+        counts = Counter(zip(tiers, trails.outcome[over].tolist(), reasons, strict=True))
         found = CounterMetricFamily(
             "windtunnel_replay_requests", "Requests that ended", labels=("run", "tier", "outcome", "reason")
         )
-        counts: dict[tuple[str, str, str], int] = {}
-        for row in np.flatnonzero(trails.outcome != OPEN).tolist():
-            tier = str(int(shown.replay.schedule.demand.tier[row]))
-            key = tier, names[int(trails.outcome[row])], trails.reasons[row]
-            counts[key] = counts.get(key, 0) + 1
-        for key, count in sorted(counts.items()):
-            found.add_metric((shown.run, *key), float(count))
+        for (tier, outcome, reason), count in sorted(counts.items()):
+            found.add_metric((shown.run, str(tier), names[outcome], reason), float(count))
         return found
 
     def _of_itself(self, shown: Shown) -> Iterator[Metric]:

@@ -54,6 +54,7 @@ class Paced:
 def routed(path: str, backend: str, folder: Path) -> "Running":
     """Start a vllm-router before one backend and wait until it answers; raises InputError if it does not."""
     from schedulers.errors import InputError
+    from services.doors import free_port
     from services.local import Running, alive, ask, began_of
 
     port, metrics = free_port(), free_port()
@@ -97,15 +98,6 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def cpu_of(one: "Running | None") -> float:

@@ -82,18 +82,11 @@ def scenarios(folder: Path) -> "dict[str, Scenario]":
 
     known = {one.name: one for one in SCENARIOS}
     if shutil.which("redis-server"):
+        from services.doors import free_port
+
         one = redis_scenario(Redis(folder / "redis-data", free_port()))
         known[one.name] = one
     return known
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def played(scenario: "Scenario", folder: Path) -> "Told":

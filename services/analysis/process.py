@@ -4,51 +4,25 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 import uvicorn
 
-from schedulers.errors import InputError
 from services.analysis.config import AnalysisConfig
 from services.dispatcher.logs import log
+from services.doors import QuietServer, opened
 
 CONNECTIONS = 256
 GRACE_S = 5
 """How long open requests may take after SIGTERM."""
 
 
-class QuietServer(uvicorn.Server):
-    """A server that leaves signals to the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
-def listening(address: str) -> socket.socket:
-    """Return a socket that listens at HOST:PORT; raises InputError."""
-    host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    door = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host.strip("[]"), int(port)))
-        door.listen(CONNECTIONS)
-    except (OSError, OverflowError) as error:
-        door.close()
-        why = f"can't listen at {address}: {error}"
-        raise InputError(why, where="--http", fix="name a free HOST:PORT; port 0 is any") from None
-    return door
-
-
 @contextlib.asynccontextmanager
 async def running(config: AnalysisConfig) -> AsyncIterator[str]:
     """Serve in this loop; yield HOST:PORT. Raises InputError for an address that is taken."""
-    sock = listening(config.http)
+    sock = opened(config.http, "--http", CONNECTIONS)
     from services.analysis.app import Door, application  # seconds: an address that is taken is told before
     from services.analysis.service import Analysis
 

@@ -7,7 +7,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -34,6 +34,7 @@ from services.dispatcher.recovery import send_anew, take_over
 from services.dispatcher.scaling import Scaling
 from services.dispatcher.sse import CONNECTION
 from services.dispatcher.upkeep import Upkeep
+from services.doors import QuietServer, opened
 from services.rpc.windtunnel.v1 import dispatcher_pb2, dispatcher_pb2_grpc, worker_pb2, worker_pb2_grpc
 from services.store.file_store import FileStore
 from services.store.journal import Backend, Journal
@@ -135,30 +136,10 @@ class Timed(HttpToolsProtocol):
             self.lost()
 
 
-class QuietServer(uvicorn.Server):
-    """A server that leaves signals to the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
-
-
 def bound(address: str, where: str, client_bytes: int) -> socket.socket:
     """A listening socket at host:port whose connections buffer so much for a slow client; raises InputError."""
-    host, _, port = address.rpartition(":")
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        door = socket.socket(family, socket.SOCK_STREAM)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, client_bytes)  # accepted ones inherit it
-        door.bind((host.strip("[]") or "127.0.0.1", int(port)))
-        door.listen(2048)
-    except (OSError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"can't listen at {address}: {error}", where=where, fix="name a free HOST:PORT"
-        ) from None
-    if host.strip("[]") not in LOOPBACK:
+    door = opened(address, where, backlog=2048, send_bytes=client_bytes)
+    if address.rpartition(":")[0].strip("[]") not in LOOPBACK:
         log.warning("listening beyond this machine", address=address)
     return door
 

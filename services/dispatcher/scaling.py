@@ -10,6 +10,8 @@ from starlette.responses import Response
 from schedulers.decisions import SCALE, STOP, Decision
 from schedulers.errors import InputError
 from schedulers.lives import BOOTING, DRAINING, LEAVING, OFF, SERVING
+from services.dispatcher.answer import Refused
+from services.dispatcher.completions import LeftError, body_of
 from services.dispatcher.logs import log
 from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.wanted import ANSWER, ASK, NONCE, SIGNATURE, Told, Wanted, packed, signature, signed, told_in
@@ -93,16 +95,6 @@ class Scaling:
         }  # fmt: skip
 
 
-async def body_of(request: Request) -> bytes:
-    """The body; raises HTTPException where it is too long."""
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > BODY_MAX:
-            raise HTTPException(413, "the body is too long")
-    return raw
-
-
 def scaling_routes(app: FastAPI, parts: "Parts") -> None:
     """The scaler's own door, and a look at it for operators."""
 
@@ -111,7 +103,10 @@ def scaling_routes(app: FastAPI, parts: "Parts") -> None:
         if not parts.scaling.key:
             raise HTTPException(403, "there is no scaler key, so there is no scaler's door: set keys.scaler")
         nonce, shown = request.headers.get(NONCE, ""), request.headers.get(SIGNATURE, "")
-        raw = await body_of(request)
+        try:
+            raw = await body_of(request.receive, BODY_MAX, parts.config.timeouts.idle_connection_s)
+        except (Refused, LeftError):
+            raise HTTPException(413, "the body is too long, or comes too slowly") from None
         known = shown.isascii() and nonce.isascii() and 0 < len(nonce) <= NONCE_MAX
         if not known or not signed(parts.scaling.key, ASK, nonce, raw, shown):
             raise HTTPException(401, "the scaler's signature is needed")

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from services.analysis.config import AnalysisConfig
 from services.analysis.queries import WINDOWS, replay_queries, run_queries, tier_queries, timeline_queries
+from services.doors import free_port
 from tests.services.analysis_stage import client_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,12 +91,6 @@ async def test_nothing_running_is_no_error():
         assert "Nothing runs" in (await client.get("/now")).text
         assert (await client.get("/api/live")).json()["tiers"] == []
         assert (await client.get("/api/live/line")).json() == {"window": "5m", "points": []}
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture
