@@ -121,6 +121,7 @@ class Wish:
     route: Callable[[str, str], str] = lambda name, address: address  # where a worker finds the dispatcher
     workers_min: int = 1  # that a policy that scales leaves
     workers_max: int = 0  # with more than 0 a scaler runs, and so many workers at most
+    steps: Path | None = None  # where each worker logs its steps
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:

@@ -52,6 +52,8 @@ def worker_toml(wish: "Wish", state: "State", name: str, dispatcher: str) -> str
         f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(wish.paced.partition('+')[0])}",
         f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}",
     ]  # fmt: skip
+    if wish.steps is not None:
+        lines.append(f"steps = {json.dumps(str(wish.steps.resolve()))}")
     if wish.real is not None:
         asked = {"model": wish.real.model, "device": wish.real.device, "paced": wish.real.paced}
         lines += [f"{key} = {json.dumps(value)}" for key, value in asked.items()]

@@ -35,6 +35,7 @@ PARTS = {
     "replay": ("windtunnel.replay:replay", "Replay windows against live services, open loop."),
     "chaos": ("windtunnel.chaos:chaos", "Break live processes under load, and count what gets lost."),
     "compare": ("windtunnel.compare:compare", "Hold a live run against the simulator's."),
+    "steps": ("windtunnel.steps:steps", "Compare two logs of engine steps, e.g. simulated and real."),
     "model": ("windtunnel.models:app", "Make small models for real engines."),
     "metrics": ("windtunnel.metrics:metrics", "List every metric that the services show."),
     "analysis": ("windtunnel.analysis:analysis", "Serve runs, comparisons and portability as web pages."),

@@ -25,6 +25,9 @@ Model = Annotated[
 Stretched = Annotated[
     bool, typer.Option("--paced", help="Stretch a real engine's steps to its profile, so that runs repeat.")
 ]
+Steps = Annotated[
+    Path | None, typer.Option("--steps", help="Folder for a log of each worker's steps, WORKER.jsonl.")
+]
 
 DEFAULT_FOLDER = Path(".windtunnel")
 NOT_READY = 8
@@ -64,6 +67,7 @@ def up(
         int, typer.Option("--workers-min", min=1, max=64, help="Workers that it leaves.")
     ] = 1,
     analysis: Pages = None,
+    steps: Steps = None,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -76,14 +80,14 @@ def up(
 
     Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
     """
-    from services.local import ANALYSIS, NotReadyError, Wish, start
+    from services.local import NotReadyError, Wish, start
     from windtunnel.analysis import beside
 
     known, real = engines_of(plan, workers, worker, model, stretched)
     most = fleet_limit(scaler, workers, workers_min, workers_max)
     wish = Wish(
         folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
-        workers_min=workers_min, workers_max=most,
+        workers_min=workers_min, workers_max=most, steps=fresh(steps),
     )  # fmt: skip
     try:
         state = start(wish, lambda words: typer.echo(words, err=True))
@@ -94,7 +98,14 @@ def up(
         raise typer.Exit(NOT_READY) from None
     if as_json:
         typer.echo(json.dumps(told(state)))
-        return
+    else:
+        announce(state, folder, analysis)
+
+
+def announce(state: "State", folder: Path, analysis: Path | None) -> None:
+    """Say where everything is, and how to stop it."""
+    from services.local import ANALYSIS
+
     door = state.dispatcher
     typer.echo(f"OpenAI API: http://{door.http}/v1   gRPC: {door.grpc}   logs: {folder}")
     for one in (one for one in state.processes if one.name == ANALYSIS):
@@ -118,6 +129,14 @@ def engines_of(
 
     real = real_workers(worker, model, stretched)
     return replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick")), real
+
+
+def fresh(steps: Path | None) -> Path | None:
+    """Return the folder for logs of steps; raises InputError if it holds logs: workers add to what is there."""
+    if steps is not None and any(steps.glob("*.jsonl")):
+        fix = "name a folder of its own for each testbed"
+        raise InputError("steps of other workers lie there", where=str(steps), fix=fix)
+    return steps
 
 
 def fleet_limit(scaler: bool, workers: int, least: int, most: int) -> int:

@@ -33,6 +33,7 @@ class WorkerConfig:
     link_gb_per_s: float = 12.5
     ca: str = ""  # certificate that the dispatcher's must be signed by; "" for a link without TLS
     chaos: bool = False  # takes orders to fail
+    steps: str = ""  # folder for a log of its steps, WORKER_ID.jsonl; "" for none
 
 
 Config = TypeVar("Config", bound=WorkerConfig)

@@ -95,6 +95,8 @@ async def running(
         await asyncio.gather(*tasks, return_exceptions=True)
         await server.stop(0.2)
         await runner.cleanup()
+        if worker.log is not None:
+            worker.log.close()
         for task in broken:
             task.result()  # what ended it is told, not swallowed
 

@@ -24,6 +24,7 @@ from services.worker.answers import Answer, asked, opened, runs
 from services.worker.config import WorkerConfig, setup_of
 from services.worker.engine import Engine, Progress
 from services.worker.gauges import Gauges
+from services.worker.steps import StepLog, log_file
 
 log = structlog.get_logger()
 
@@ -55,6 +56,7 @@ class Worker:
         self.model = config.fleet.profile.split("/")[0]
         self.engine = engine or Engine(load(self.policy), setup_of(config, tiers))
         self.gauges = Gauges(self)
+        self.log = self.step_log()
         self.answers: dict[int, Answer] = {}
         self.dirty: set[int] = set()
         self.evicted: dict[int, int] = {}  # evictions of each request as last reported
@@ -74,6 +76,10 @@ class Worker:
         self._urgent = False  # something new is an answer's first token or its end
         self._served_s = now_s()
 
+    def step_log(self) -> StepLog | None:
+        """Open the log of steps that the settings ask for; raises InputError."""
+        return StepLog(log_file(self.config.steps, self.config.worker_id)) if self.config.steps else None
+
     async def run(self) -> None:
         """Step for ever; each step starts when the one before it ended, however late this task woke up."""
         while True:
@@ -91,6 +97,8 @@ class Worker:
         try:
             while (gained := self.engine.act(now_s, before=before)) is not None:
                 self.gauges.stepped()
+                if self.log is not None and self.engine.busy:  # it has just been formed
+                    self.log.read(self.engine)
                 if gained:
                     self.note(gained)
                 if self.step_seen is not None:

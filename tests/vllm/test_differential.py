@@ -4,7 +4,7 @@ import pytest
 
 from schedulers.errors import InputError
 from schedulers.load import engine_names, load, published_names
-from services.worker.steps import differences
+from services.worker.steps import differences, read_log
 from services.worker.vllm.capability import faults
 from services.worker.vllm.settings import told
 from tests.vllm.driven import (
@@ -62,6 +62,17 @@ def test_every_policy_that_vllm_can_run_makes_the_batches_of_the_model(configs, 
         return
     ours, theirs = both(configs, spec, traffic(25, 3, 40.0), SCARCE, limits)
     assert not differences(ours, theirs), str(differences(ours, theirs)[0])
+
+
+def test_the_log_of_a_running_engine_is_what_its_scheduler_did(configs, tmp_path):
+    config, path = configs[LIMITS], tmp_path / "steps.jsonl"
+    config.additional_config = told("vtc", COSTS, TIERS, log=str(path))
+    steps, _ = Driver(scheduler_of(config, SCARCE), traffic(40, 1, 20.0)).run()
+    logged, cut = read_log(path)
+    assert not differences(steps, logged)
+    assert [step.end_s for step in logged] == [step.end_s for step in steps]
+    assert waited(logged) > 0
+    assert not cut
 
 
 def test_a_difference_would_be_seen(configs):

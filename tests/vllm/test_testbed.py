@@ -17,6 +17,7 @@ from services.live_run import Target, set_policy
 from services.local import RealWorkers, Wish, alive, ask, start, stop
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 from services.rpc.windtunnel.v1.dispatcher_pb2 import SubmitRequest
+from services.worker.steps import read_log
 from services.worker.vllm.prompts import drawn
 from windtunnel.engines import profile_of
 
@@ -36,7 +37,7 @@ def testbed(tiny, tmp_path_factory):
         name="real", windows="none", schedulers=("fcfs-chunked",), regions=(0.5,), tiers=tiers, fleet=fleet
     )
     real = RealWorkers(sys.executable, str(tiny))
-    state = start(Wish(folder, plan, RESTLESS, RESTLESS, real=real))
+    state = start(Wish(folder, plan, RESTLESS, RESTLESS, real=real, steps=folder / "steps"))
     yield state
     stop(folder)
     assert not any(map(alive, state.processes))
@@ -147,6 +148,19 @@ def test_a_policy_is_changed_under_load_and_one_that_vllm_cannot_run_is_not(test
     switch(testbed, "slai+round-robin")
     assert {ask(one.http, "/totals")[1]["policy"] for one in testbed.workers} == {"edf"}
     switch(testbed, "fcfs-chunked+round-robin")
+
+
+def test_each_engines_process_logs_its_steps(testbed, unmoved):
+    """The worker's totals and the log that vLLM's own process writes count the same steps, and no token is missing."""
+    for one in testbed.workers:
+        steps, cut = read_log(Path(testbed.folder) / "steps" / f"{one.name}.jsonl")
+        assert not cut
+        assert len(steps) == ask(one.http, "/totals")[1]["steps"]
+        assert all(step.end_s > step.start_s for step in steps)
+        tokens = Counter()
+        for step in steps:
+            tokens.update(step.tokens)
+        assert min(tokens.values()) >= LENGTH
 
 
 def test_a_cancelled_request_gives_its_memory_back(testbed):

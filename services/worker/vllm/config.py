@@ -6,6 +6,7 @@ from typing import Any
 from schedulers.errors import InputError
 from schedulers.view import Tiers
 from services.worker.config import WorkerConfig, setup_of
+from services.worker.steps import log_file
 from services.worker.vllm.settings import told
 
 DEVICES = ("cpu", "gpu")
@@ -56,6 +57,8 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
     check(config)
     fleet = config.fleet
     costs = setup_of(config, tiers).costs.tolist() if fleet.profile else [0.0] * 7
+    log = str(log_file(config.steps, config.worker_id).resolve()) if config.steps else ""
+    settings = told(config.engine_policy, costs, tiers, paced=config.paced, socket=socket, log=log)
     arguments: dict[str, Any] = {
         "model": config.model,
         "max_model_len": fleet.model_tokens,
@@ -66,7 +69,7 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
         "enforce_eager": config.eager,
         "async_scheduling": False,
         "scheduler_cls": "services.worker.vllm.scheduler.PolicyScheduler",
-        "additional_config": told(config.engine_policy, costs, tiers, paced=config.paced, socket=socket),
+        "additional_config": settings,
         "disable_log_stats": False,
         "dtype": config.dtype or ("float32" if config.device == "cpu" else "auto"),
     }

@@ -6,6 +6,7 @@ asynchronous one of accelerators, which was not run. Settings come in ``addition
 
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import vllm
@@ -17,6 +18,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from schedulers.load import load
 from services.worker.engine import Key
+from services.worker.steps import Step, StepLog
 from services.worker.vllm.capability import check_version, refuse_unable
 from services.worker.vllm.leaving import for_memory, for_others
 from services.worker.vllm.queue import PolicyQueue
@@ -68,6 +70,7 @@ class Policies:
         self.line = EngineEnd(self.settings.socket) if self.settings.socket else None
         if self.line is not None:
             end_with_parent()
+        self.log = StepLog(Path(self.settings.log)) if self.settings.log else None
         self.names: dict[str, int | str] = {}  # the worker's key of each request
         self.record = blank()
         self.flights: dict[int, Record] = {}  # steps under way, by their output
@@ -209,6 +212,9 @@ class Policies:
             self.shadow.finish_step(end_s, ended)
             for key in ended:
                 self.names.pop(key, None)
+        if self.log is not None:
+            gone = tuple(sorted(record.evicted, key=str))
+            self.log.add(Step(record.start_s, record.end_s, {**record.took, **record.gave}, gone))
         self.shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
         record.free = self._blocks_left()
         if self.line is not None and (scheduler_output.num_scheduled_tokens or record.refused):

@@ -22,14 +22,16 @@ class Settings(NamedTuple):
     setup: Setup
     paced: bool = False
     socket: str = ""  # where steps are reported and orders come from; "" for nowhere
+    log: str = ""  # file to which steps are added; "" for none
 
 
 def told(
-    policy: str, costs: list[float], tiers: Tiers, *, paced: bool = False, socket: str = ""
+    policy: str, costs: list[float], tiers: Tiers, *, paced: bool = False, socket: str = "", log: str = ""
 ) -> dict[str, Any]:
     """Return the settings as they travel: plain JSON, absent targets as null."""
     rows = [[None if value == inf else float(value) for value in row] for row in zip(*tiers, strict=True)]
-    return {NAME: {"policy": policy, "costs": costs, "tiers": rows, "paced": paced, "socket": socket}}
+    here = {"paced": paced, "socket": socket, "log": log}
+    return {NAME: {"policy": policy, "costs": costs, "tiers": rows, **here}}
 
 
 def tiers_from(rows: list[list[float | None]]) -> Tiers:
@@ -57,7 +59,7 @@ def settings_of(config: Any, usable_blocks: int) -> Settings:
         costs=np.array(given["costs"], np.float64),
         tiers=tiers_from(given["tiers"]),
     )
-    return Settings(given["policy"], setup, bool(given["paced"]), given["socket"])
+    return Settings(given["policy"], setup, bool(given["paced"]), given["socket"], given["log"])
 
 
 def ask_of(request: Any, now_s: float) -> Ask:

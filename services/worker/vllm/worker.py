@@ -56,6 +56,9 @@ class EngineWorker(Worker):
         self.gauges = EngineGauges(self)
         engine.changed = self.stir
 
+    def step_log(self) -> None:
+        """None: the engine's own process writes it."""
+
     def start(self, answer: Answer, order: Enqueue) -> None:
         """Hand a new answer to the engine, its prompt as token ids."""
         if order.sampling.ignore_eos:
