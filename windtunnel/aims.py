@@ -40,8 +40,11 @@ class Aims:
 
     def _ours_elsewhere(self) -> tuple["Target", "Plan"]:
         """A dispatcher of ours that another machine or container runs, with the workers that it has now."""
+        from dataclasses import replace
+
         from services.local import ask
         from services.secret import secret
+        from windtunnel.engines import met
         from windtunnel.up import live_plan
 
         place, _ = self._foreign()
@@ -62,8 +65,11 @@ class Aims:
             what = f"{self.admin} has {len(queues['queues'])} tiers, the plan {len(plan.tiers)}"
             raise_misuse("--plan", what, "name the plan that it was set up for")
         self.specs = (policy["scheduler"],)
+        _, known = ask(self.admin, "/workers")
+        serving = [row for row in known["workers"] if row["serving"]] or known["workers"]
+        driver, fleet = met(serving, plan.fleet, own=plan.name != "quick")
         place = place._replace(label="", admin=self.admin, admin_key=admin_key, workers=tuple(workers))
-        return place, plan
+        return place._replace(driver=driver), replace(plan, fleet=fleet)
 
     def _foreign(self) -> tuple["Target", "Plan"]:
         from services.live_run import Target

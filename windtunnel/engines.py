@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedulers.errors import InputError
 
@@ -53,6 +53,43 @@ def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool) -> "Fleet":
         blocks=1024,
         model_tokens=4096,
     )
+
+
+def met(rows: list[dict[str, Any]], fleet: "Fleet", *, own: bool) -> tuple[str, "Fleet"]:
+    """Return the driver of workers that a dispatcher knows, and the fleet that they are.
+
+    Simulated ones are a plan's fleet, and so are real ones under a plan of their own; else the limits are those that
+    the engines registered. Raises InputError where simulated and real ones serve together, or the engines differ.
+    """
+    driver, *others = {row["driver"] for row in rows}
+    if others:
+        what = f"{', '.join(sorted([driver, *others]))} workers serve together"
+        raise InputError(what, where="--admin", fix="results name one driver: stop the others")
+    if driver == "sim":
+        return "live", fleet
+    names = ("sequences_max", "budget_max", "block_tokens", "blocks_total", "model_tokens", "profile")
+    told, *different = {tuple(row[name] for name in names) for row in rows}
+    if own:
+        return driver, fleet
+    if different:
+        raise InputError("the engines' limits differ", where="--admin", fix="name a --plan of their own")
+    limits = dict(zip(names, told, strict=True))
+    blocks, profile = limits.pop("blocks_total"), known_here(limits.pop("profile"))
+    return driver, replace(fleet, **limits, blocks=blocks, profile=profile)
+
+
+def known_here(profile: str) -> str:
+    """Return how a profile that workers elsewhere go by is named here; raises InputError if nobody has it here."""
+    from services.worker import vllm
+
+    if not profile.endswith(".toml"):
+        return profile
+    shipped = Path(vllm.__file__).parent / "profiles" / Path(profile).name
+    found = [path for path in (shipped, Path(profile)) if path.exists()]
+    if not found:
+        fix = "name a --plan whose fleet has that profile"
+        raise InputError("the engines' costs are not known here", where=profile, fix=fix)
+    return str(found[0])
 
 
 def profile_of(model: str, *, paced: bool) -> Path:

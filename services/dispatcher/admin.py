@@ -45,6 +45,10 @@ def worker_rows(parts: "Parts") -> list[dict[str, Any]]:
                 "waiting": int(fleet.waiting[row]),
                 "blocks_free": int(fleet.blocks_free[row]),
                 "blocks_total": int(fleet.blocks_total[row]),
+                "sequences_max": worker.said.limits.sequences_max,
+                "budget_max": worker.said.limits.budget_max,
+                "block_tokens": worker.said.limits.block_tokens,
+                "model_tokens": worker.said.limits.model_tokens,
                 "report_age_s": round(now_s - float(fleet.reported_s[row]), 3),
             }
         )

@@ -67,7 +67,9 @@ def test_every_policy_that_vllm_can_run_makes_the_batches_of_the_model(configs, 
 def test_the_log_of_a_running_engine_is_what_its_scheduler_did(configs, tmp_path):
     config, path = configs[LIMITS], tmp_path / "steps.jsonl"
     config.additional_config = told("vtc", COSTS, TIERS, log=str(path))
-    steps, _ = Driver(scheduler_of(config, SCARCE), traffic(40, 1, 20.0)).run()
+    scheduler = scheduler_of(config, SCARCE)
+    steps, _ = Driver(scheduler, traffic(40, 1, 20.0)).run()
+    scheduler.log.close()
     logged, cut = read_log(path)
     assert not differences(steps, logged)
     assert [step.end_s for step in logged] == [step.end_s for step in steps]

@@ -53,6 +53,7 @@ class EngineWorker(Worker):
         super().__init__(config, tiers, engine=engine)
         self.line, self.vocabulary = line, vocabulary
         self.model = Path(config.model).name
+        self.driver = "paced" if config.paced else "vllm"
         self.gauges = EngineGauges(self)
         engine.changed = self.stir
 

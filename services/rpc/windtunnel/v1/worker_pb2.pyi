@@ -146,7 +146,7 @@ class Register(_message.Message):
     """New each time the process starts: what an earlier incarnation held is gone."""
     profile: _builtins.str
     driver: _builtins.str
-    """"sim" or "vllm"."""
+    """"sim", "vllm", or "paced": vLLM with steps stretched to a profile."""
     deterministic: _builtins.bool
     """Same seed and index give the same token on every worker that says so."""
     migrates: _builtins.bool
