@@ -7,6 +7,7 @@ from schedulers.load import engine_names, load, published_names
 from services.worker.steps import differences, read_log
 from services.worker.vllm.capability import faults
 from services.worker.vllm.settings import told
+from services.worker.vllm.shadow import Shadow
 from tests.vllm.driven import (
     COSTS,
     TIERS,
@@ -75,6 +76,17 @@ def test_the_log_of_a_running_engine_is_what_its_scheduler_did(configs, tmp_path
     assert [step.end_s for step in logged] == [step.end_s for step in steps]
     assert waited(logged) > 0
     assert not cut
+
+
+def test_who_leaves_is_asked_once_however_many_run(configs, monkeypatch):
+    """The policy scores the batch anew only when it changed, not for each pair that vLLM compares."""
+    asked = []
+    score = Shadow._score
+    monkeypatch.setattr(Shadow, "_score", lambda shadow, now_s: asked.append(now_s) or score(shadow, now_s))
+    _, theirs = both(configs, "edf", traffic(40, 1, 20.0), SCARCE)
+    evicted = sum(len(step.evicted) for step in theirs)
+    assert 5 < evicted
+    assert 0 < len(asked) <= 3 * evicted
 
 
 def test_a_difference_would_be_seen(configs):

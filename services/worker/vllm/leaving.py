@@ -4,6 +4,9 @@ vLLM evicts by itself when a running request lacks a block. Two things it does n
 request for a waiting one, and when a request has to evict itself it serves nobody behind it.
 """
 
+from collections.abc import Iterator
+from functools import cmp_to_key
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
@@ -51,37 +54,33 @@ def for_memory(shadow: Shadow, order: list[Key], held: list[Key], now_s: float) 
     if serve(shadow, order)[1]:
         return []
     free = int(shadow.rig.known.engines.blocks_free[0])
-    batch, gone, given = [*order, *held], list[Key](), dict[Key, Served]()
-    blocks = {key: int(shadow.rig.known.requests.blocks[shadow.row_of[key]]) for key in batch}
-    budget, cut_short = shadow.budget, False
-    for key in order:
+    losers, gone, given = leavers(shadow, [*order, *held], now_s), dict[Key, None](), dict[Key, Served]()
+    held_blocks, budget, cut_short = shadow.rig.known.requests.blocks, shadow.budget, False
+    for place, key in enumerate(order, 1):
         if key in gone or budget <= 0:
             continue
         share = share_of(shadow, key, budget)
         while share.blocks > free:
-            loser = _worst(shadow, [one for one in batch if one not in gone], now_s)
-            gone.append(loser)
+            loser = next(losers)
+            gone[loser] = None
             back = given.pop(loser, Served(loser, 0, 0))
-            free += blocks[loser] + back.blocks
+            free += int(held_blocks[shadow.row_of[loser]]) + back.blocks
             budget += back.tokens
             if loser == key:
                 break
         if key in gone:
-            behind = order[order.index(key) + 1 :]
+            behind = islice(order, place, None)
             cut_short = cut_short or (budget > 0 and any(one not in gone for one in behind))
             continue
         given[key] = share
         free -= share.blocks
         budget -= share.tokens
-    return gone if cut_short else []
+    return list(gone) if cut_short else []
 
 
-def _worst(shadow: Shadow, keys: list[Key], now_s: float) -> Key:
-    worst = keys[0]
-    for key in keys[1:]:
-        if shadow.worse(key, worst, now_s):
-            worst = key
-    return worst
+def leavers(shadow: Shadow, keys: list[Key], now_s: float) -> Iterator[Key]:
+    """Yield running requests in the order in which they leave for want of memory."""
+    yield from sorted(keys, key=cmp_to_key(lambda one, other: -1 if shadow.worse(one, other, now_s) else 1))
 
 
 def for_others(shadow: Shadow, order: list[Key], now_s: float) -> list[Key]:

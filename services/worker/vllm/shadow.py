@@ -30,6 +30,7 @@ class Shadow(Engine):
         self.shut = False  # nobody is taken in this step
         self.opened = False  # the order of the queue was looked at in this step
         self.refused: list[Key] = []
+        self.scored = False  # the policy's evict scores are those of the batch as it is now
 
     def row(self, key: Key) -> int:
         """Row of a request."""
@@ -42,7 +43,7 @@ class Shadow(Engine):
         flight[0, LEAST], flight[0, SLACK] = inf, inf
         self.budget = read_budget(self.rig, 0, now_s)
         report_fault(self.rig, self.scheduler)
-        self.place, self.shut, self.opened = 0, False, False
+        self.place, self.shut, self.opened, self.scored = 0, False, False, False
         self.passing = len(self.rig.known.tiers.weight)
         return self.budget
 
@@ -64,6 +65,7 @@ class Shadow(Engine):
         row = self.row_of[key]
         self.rig.plant.chunk[row] = chunk
         self.budget -= chunk
+        self.scored = False
         charge(self.rig, 0, row, 1)
 
     def owed(self, key: Key) -> int:
@@ -72,6 +74,7 @@ class Shadow(Engine):
 
     def hold_blocks(self, key: Key, blocks: int, free: int) -> None:
         """Write down the blocks that a request holds, and those that are free, as the real memory has it."""
+        self.scored = False
         self.rig.known.requests.blocks[self.row_of[key]] = blocks
         self.rig.known.engines.blocks_free[0] = free
 
@@ -145,6 +148,7 @@ class Shadow(Engine):
 
     def evict(self, key: Key, now_s: float) -> None:
         """A running request lost its place and waits again."""
+        self.scored = False
         self.budget += evict(self.rig, 0, self.row_of[key], now_s)
         report_fault(self.rig, self.scheduler)
 
@@ -158,16 +162,21 @@ class Shadow(Engine):
 
     def worse(self, one: Key, other: Key, now_s: float) -> bool:
         """True if the first of two running requests leaves before the second when memory runs out."""
-        rig, a, b = self.rig, self.row_of[one], self.row_of[other]
+        if not self.scored:
+            self._score(now_s)
+        return before(self.rig.known.requests, self.rig.plant.evict_key, self.row_of[other], self.row_of[one])
+
+    def _score(self, now_s: float) -> None:
+        """Ask the policy once for the whole batch; who is compared with whom changes nothing."""
+        rig = self.rig
         read_evict(rig, 0, now_s)
-        batch = rig.known.running[0, : rig.known.engines.running[0]].tolist()
-        for place, row in enumerate(batch):
-            rig.plant.evict_key[row] = rig.plant.keys[place]
-        return before(rig.known.requests, rig.plant.evict_key, b, a)
+        count = rig.known.engines.running[0]
+        rig.plant.evict_key[rig.known.running[0, :count]] = rig.plant.keys[:count]
+        self.scored = True
 
     def displaced_by(self, row: int, now_s: float) -> Key | None:
         """Evict the running request that a waiting one may displace, in these tables; None if there is none."""
-        rig = self.rig
+        rig, self.scored = self.rig, False  # it reads scores for itself
         ran = set(rig.known.running[0, : rig.known.engines.running[0]].tolist())
         if displace(rig, 0, row, now_s) < 0:
             return None
