@@ -85,7 +85,7 @@ def test_who_leaves_is_asked_once_however_many_run(configs, monkeypatch):
     monkeypatch.setattr(Shadow, "_score", lambda shadow, now_s: asked.append(now_s) or score(shadow, now_s))
     _, theirs = both(configs, "edf", traffic(40, 1, 20.0), SCARCE)
     evicted = sum(len(step.evicted) for step in theirs)
-    assert 5 < evicted
+    assert evicted > 5
     assert 0 < len(asked) <= 3 * evicted
 
 
