@@ -1,6 +1,8 @@
 """Fidelity: runs of one condition in two folders held against each other, request by request and rank by rank.
 
-An error is (second - first) / first of TTFT, TPOT and E2E over scored requests that finished in both runs.
+An error is (second - first) / first of TTFT, TPOT and E2E over scored requests that finished in both runs. Beside it
+stand seconds and, of the first run, steps: an engine looks at arrivals only between two steps, so that a request
+that comes a moment later may wait for one step more, and a TTFT shorter than a step is off by more than itself then.
 """
 
 from collections import defaultdict
@@ -73,16 +75,44 @@ def request_errors(pair: dict[str, Any]) -> dict[str, Any] | None:
     both = (sim.outcome == FINISHED) & (live.outcome == FINISHED)
     both[:low] = both[high:] = False
     told: dict[str, Any] = {name: pair[name] for name in CONDITION} | {"requests": int(both.sum())}
-    there, here = latencies(sim), latencies(live)
+    told["same_engine"] = float(np.mean((sim.engine == live.engine)[both])) if both.any() else None
+    there, here, step_s = latencies(sim), latencies(live), step_of(pair["sim"][0])
     for name in LATENCIES:
+        away_s = (here[name] - there[name])[both]
         with np.errstate(divide="ignore", invalid="ignore"):
-            error = ((here[name] - there[name]) / there[name])[both]
-        error = error[np.isfinite(error)]
+            error = away_s / there[name][both]
+        error, away_s = error[np.isfinite(error)], away_s[np.isfinite(error)]
         if len(error):
-            size = np.abs(error)
-            p50, p90 = (float(value) for value in np.quantile(size, [0.5, 0.9]))
-            told[name] = {"signed_p50": float(np.median(error)), "p50": p50, "p90": p90}
+            told[name] = {"signed_p50": float(np.median(error))} | _sizes(error) | _sizes(away_s, "_s")
+            if step_s:
+                told[name] |= _sizes(away_s / step_s, "_steps")
     return told
+
+
+def _sizes(error: Any, unit: str = "") -> dict[str, float]:
+    """Median and 90th percentile of the size of errors, named by their unit."""
+    p50, p90 = (float(value) for value in np.quantile(np.abs(error), [0.5, 0.9]))
+    return {f"p50{unit}": p50, f"p90{unit}": p90}
+
+
+def step_of(run: dict[str, Any]) -> float:
+    """Return the mean seconds of a run's step, 0 where nobody counted steps."""
+    steps, busy_s = run.get("steps"), run.get("busy_s")
+    return float(busy_s) / float(steps) if steps and busy_s and np.isfinite(steps) else 0.0
+
+
+def attainment_errors(pairs: list[dict[str, Any]], column: str = "attainment_tier") -> dict[str, float]:
+    """Return how far attainment is off over pairs of runs, second less first: mean, mean size, largest size."""
+    gaps = [
+        float(pair["live"][0][column]) - float(pair["sim"][0][column])
+        for pair in pairs
+        if all(pair[side][0].get(column) is not None for side in ("sim", "live"))
+    ]
+    known = np.array([gap for gap in gaps if np.isfinite(gap)])
+    if not len(known):
+        return {}
+    size = np.abs(known)
+    return {"mean": float(known.mean()), "size_mean": float(size.mean()), "size_max": float(size.max())}
 
 
 def kind_of(window_id: str) -> str:
@@ -91,14 +121,16 @@ def kind_of(window_id: str) -> str:
 
 
 def pooled(errors: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians over runs of the runs' errors."""
+    """Medians over runs of the runs' errors, of each part that all of them have."""
+    found = {name: [one[name] for one in errors if name in one] for name in LATENCIES}
     return {
         name: {
-            part: float(np.median([one[name][part] for one in errors if name in one]))
-            for part in ("signed_p50", "p50", "p90")
+            part: float(np.median([one[part] for one in told]))
+            for part in told[0]
+            if all(part in one for one in told)
         }
-        for name in LATENCIES
-        if any(name in one for one in errors)
+        for name, told in found.items()
+        if told
     }
 
 

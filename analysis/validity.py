@@ -1,16 +1,19 @@
 """Does the simulator's order hold on a real engine: claims made beforehand, agreement, how far repeats agree.
 
-A value is a run's metric, the larger the better (``analysis.metrics.orient``). A condition is (window, region).
+A value is a run's metric, the larger the better (``analysis.metrics.orient``): a rate as it is, a latency as minus
+its logarithm, so that differences are shares. A condition is (window, region). Repeats took turns, so what drifts
+between them is common to all schedulers and does not count as noise of a difference.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.stats import kendalltau
+from scipy.stats import t as student
 
 from analysis.metrics import orient, split_column
 
@@ -26,6 +29,12 @@ EFFECT_LEAST = 1.0
 CEILING_LEAST = 0.5
 """A verdict needs repeats whose orders agree at least so well (tau-b)."""
 
+SURE = 0.95
+"""Confidence from which on a live difference is clear."""
+
+SHUFFLES = 5000
+"""Random orders drawn to tell how often chance agrees as well."""
+
 
 class Pair(NamedTuple):
     """What is claimed before anything is measured: which of two schedulers is better in each condition."""
@@ -33,8 +42,10 @@ class Pair(NamedTuple):
     kind: str  # REVERSAL: the order differs between two conditions; STABLE: it does not; BORDERLINE: too near to say
     first: str
     second: str
-    signs: dict[str, int]  # "window rho": 1 if the first is better in the simulator, -1 if the second
-    least_gap: float
+    signs: dict[
+        str, int
+    ]  # "window rho": 1 if the first is better in the simulator, -1 if the second; ties left out
+    least_gap: float  # in margins of the metric
 
 
 class Judged(NamedTuple):
@@ -44,6 +55,13 @@ class Judged(NamedTuple):
     held: int
     broken: int
     unclear: int
+
+    @property
+    def says(self) -> str:
+        """Whether the claim as a whole held, in a word: a reversal only if both of its sides did."""
+        if self.broken:
+            return "broken"
+        return "unclear" if self.unclear or not self.held else "held"
 
 
 class Verdict(NamedTuple):
@@ -55,11 +73,14 @@ class Verdict(NamedTuple):
     repeats: int
     tau: float  # mean over conditions of Kendall's tau-b between the simulator and the mean of the repeats
     ceiling: (
-        float  # mean tau-b between one repeat and the mean of the others: more than that nobody can reach
+        float  # mean tau-b between one repeat and the mean of the others: how well live runs agree themselves
     )
+    chance: float  # share of random orders that agree with the live one as well as the simulator's
+    clear: int  # differences of two schedulers in a condition that live repeats show clearly
+    same: int  # those of them that the simulator has the same way round
     noise: float  # standard deviation between repeats of one cell, mean
     effect: float  # standard deviation between schedulers' means within a condition, mean
-    drift: float  # largest difference between repeats in the mean over all cells, as a share of the mean
+    drift: float  # largest difference between repeats in the mean over all cells, on the compared scale
     words: str
 
 
@@ -80,29 +101,31 @@ def values(runs: pd.DataFrame, metric: str) -> Value:
     return found
 
 
-def register(simulated: Value, most: int = 3) -> list[Pair]:
-    """Return the pairs to be claimed: the most dramatic reversals, the surest stable ones and the nearest ones."""
+def register(simulated: Value, most: int = 3, margin: float = 1.0) -> list[Pair]:
+    """Return the pairs to be claimed: the most dramatic reversals, the surest stable ones and the nearest ones.
+
+    A pair counts by its least gap in margins, of a reversal by the smaller of its two sides.
+    """
     schedulers = sorted({name for _, name in simulated})
     conditions = sorted({condition for condition, _ in simulated})
     found = []
     for first, second in combinations(schedulers, 2):
         both = [one for one in conditions if (one, first) in simulated and (one, second) in simulated]
-        gaps = {one: simulated[one, first] - simulated[one, second] for one in both}
-        if not gaps or any(gap == 0.0 for gap in gaps.values()):
+        gaps = {one: (simulated[one, first] - simulated[one, second]) / margin for one in both}
+        signs = {name_of(one): 1 if gap > 0.0 else -1 for one, gap in gaps.items() if gap}
+        if not signs:
             continue
-        signs = {name_of(one): 1 if gap > 0.0 else -1 for one, gap in gaps.items()}
-        scale = float(np.mean([abs(simulated[one, first]) for one in both])) or 1.0
         turns = len(set(signs.values())) > 1
-        size = [abs(gap) / scale for gap in gaps.values()]
-        up = [abs(gap) / scale for gap in gaps.values() if gap > 0.0]
-        down = [abs(gap) / scale for gap in gaps.values() if gap < 0.0]
-        least = min(max(up), max(down)) if turns else min(size)
+        up = [gap for gap in gaps.values() if gap > 0.0]
+        down = [-gap for gap in gaps.values() if gap < 0.0]
+        least = min(max(up), max(down)) if turns else min(abs(gap) for gap in gaps.values())
         found.append(Pair(REVERSAL if turns else STABLE, first, second, signs, least))
     surest = sorted(found, key=lambda pair: (-pair.least_gap, pair.first, pair.second))
     reversals = [pair for pair in surest if pair.kind == REVERSAL][:most]
-    stable = [pair for pair in surest if pair.kind == STABLE]
-    nearest = [pair._replace(kind=BORDERLINE) for pair in stable[most:][-most:]]
-    return [*reversals, *stable[:most], *nearest]
+    stable = [pair for pair in surest if pair.kind == STABLE][:most]
+    rest = [pair for pair in surest if pair not in reversals and pair not in stable]
+    nearest = [pair._replace(kind=BORDERLINE) for pair in rest[-most:]] if most else []
+    return [*reversals, *stable, *nearest]
 
 
 def name_of(condition: Condition) -> str:
@@ -110,58 +133,111 @@ def name_of(condition: Condition) -> str:
     return f"{condition[0]} {condition[1]}"
 
 
+class Cells(NamedTuple):
+    """Live values of one condition: schedulers by repeats, and what a difference of two means must exceed."""
+
+    names: tuple[str, ...]
+    live: Floats  # (schedulers, repeats)
+    least: float  # NaN without repeats
+
+
+def cells_of(condition: str, repeats: Sequence[Value]) -> Cells:
+    """Return the values of schedulers that every repeat has; ``condition`` is as ``name_of`` tells it.
+
+    The noise of a difference is pooled over schedulers, each repeat's common drift taken out: (S-1)(R-1) degrees.
+    """
+    by_name = [
+        {name: value for (where, name), value in one.items() if name_of(where) == condition}
+        for one in repeats
+    ]
+    names = tuple(sorted(set.intersection(*map(set, by_name)))) if by_name else ()
+    live = np.array([[one[name] for one in by_name] for name in names], np.float64).reshape(len(names), -1)
+    freedom = (live.shape[0] - 1) * (live.shape[1] - 1)
+    if freedom < 1:
+        return Cells(names, live, float("nan"))
+    rest = live - live.mean(axis=1, keepdims=True) - live.mean(axis=0, keepdims=True) + live.mean()
+    spread = float(np.sqrt(np.sum(rest**2) / freedom))
+    factor = float(student.ppf(0.5 + SURE / 2.0, freedom))
+    return Cells(names, live, factor * spread * float(np.sqrt(2.0 / live.shape[1])))
+
+
 def judge(pairs: Sequence[Pair], repeats: Sequence[Value]) -> list[Judged]:
-    """Hold claims against repeated live runs; within two standard errors of no difference is unclear."""
+    """Hold claims against repeated live runs; a difference that noise explains (95 %) is unclear."""
+    known: dict[str, Cells] = {}
     told = []
     for pair in pairs:
         count = {1: 0, -1: 0, 0: 0}
         for condition, sign in pair.signs.items():
-            gaps = _gaps(pair, condition, repeats)
-            if len(gaps) < 2:
-                count[0] += 1
-                continue
-            error = float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
-            mean = float(np.mean(gaps))
-            count[0 if abs(mean) <= 2.0 * error or mean == 0.0 else (1 if mean * sign > 0.0 else -1)] += 1
+            cells = known.setdefault(condition, cells_of(condition, repeats))
+            count[_sign(cells, pair.first, pair.second) * sign] += 1
         told.append(Judged(pair, held=count[1], broken=count[-1], unclear=count[0]))
     return told
 
 
-def _gaps(pair: Pair, condition: str, repeats: Sequence[Value]) -> list[float]:
-    found = []
-    for repeat in repeats:
-        of = {name: value for (where, name), value in repeat.items() if name_of(where) == condition}
-        if pair.first in of and pair.second in of:
-            found.append(of[pair.first] - of[pair.second])
-    return found
+def _sign(cells: Cells, first: str, second: str) -> int:
+    """Return which of two schedulers is clearly better live: 1, -1, or 0 if repeats can't tell."""
+    if first not in cells.names or second not in cells.names or not np.isfinite(cells.least):
+        return 0
+    means = cells.live.mean(axis=1)
+    gap = float(means[cells.names.index(first)] - means[cells.names.index(second)])
+    return 0 if abs(gap) <= cells.least else 1 if gap > 0.0 else -1
 
 
 def verdict(simulated: Value, repeats: Sequence[Value], metric: str) -> Verdict:
     """Return whether the simulator's orders hold on the real engine, or that repeats are too far apart to say."""
     shared = set.intersection(set(simulated), *map(set, repeats)) if repeats else set()
     conditions = sorted({condition for condition, _ in shared})
-    taus, ceilings, noises, effects = [], [], [], []
+    taus, ceilings, noises, effects, clear, same = [], [], [], [], 0, 0
+    known = []
     for condition in conditions:
-        names = sorted(name for where, name in shared if where == condition)
-        live = np.array([[repeat[condition, name] for name in names] for repeat in repeats])
-        if len(names) < 2:
+        cells = cells_of(name_of(condition), [{one: repeat[one] for one in shared} for repeat in repeats])
+        if len(cells.names) < 2:
             continue
-        taus.append(_tau(np.array([simulated[condition, name] for name in names]), live.mean(axis=0)))
-        ceilings += [
-            _tau(live[one], np.delete(live, one, axis=0).mean(axis=0))
-            for one in range(len(live))
-            if len(live) > 1
-        ]
-        noises.append(float(np.mean(np.std(live, axis=0, ddof=1))) if len(live) > 1 else np.nan)
-        effects.append(float(np.std(live.mean(axis=0), ddof=1)))
+        ours = np.array([simulated[condition, name] for name in cells.names])
+        known.append((ours, cells.live.mean(axis=1)))
+        taus.append(_tau(*known[-1]))
+        ceilings += _against_others(cells.live)
+        several = cells.live.shape[1] > 1
+        noises.append(float(np.mean(np.std(cells.live, axis=1, ddof=1))) if several else np.nan)
+        effects.append(float(np.std(known[-1][1], ddof=1)))
+        for first, second in combinations(range(len(cells.names)), 2):
+            sign = _sign(cells, cells.names[first], cells.names[second])
+            clear, same = clear + abs(sign), same + int(sign * (ours[first] - ours[second]) > 0.0)
     level = [float(np.mean([repeat[one] for one in shared])) for repeat in repeats] if shared else [np.nan]
-    mean = abs(float(np.mean(level))) or 1.0
     counted = Verdict(
         metric=metric, schedulers=len({name for _, name in shared}), conditions=len(conditions), repeats=len(repeats),
-        tau=_mean(taus), ceiling=_mean(ceilings), noise=_mean(noises), effect=_mean(effects),
-        drift=(max(level) - min(level)) / mean, words="",
+        tau=_mean(taus), ceiling=_mean(ceilings), chance=_chance(known, _mean(taus)), clear=clear, same=same,
+        noise=_mean(noises), effect=_mean(effects), drift=max(level) - min(level), words="",
     )  # fmt: skip
     return counted._replace(words=sentence(counted))
+
+
+def _against_others(live: Floats) -> list[float]:
+    """Return how well each repeat agrees with the mean of the others; [] without others."""
+    count = live.shape[1]
+    return [
+        _tau(live[:, one], np.delete(live, one, axis=1).mean(axis=1)) for one in range(count) if count > 1
+    ]
+
+
+def _chance(known: Sequence[tuple[Floats, Floats]], tau: float) -> float:
+    """Return the share of random orders, drawn within conditions, that agree as well as the simulator's."""
+    if not known or not np.isfinite(tau):
+        return float("nan")
+    random = np.random.Generator(np.random.Philox(1))
+    signs = [(np.sign(a[:, None] - a), np.sign(b[:, None] - b)) for a, b in known]
+    reached = np.zeros(SHUFFLES)
+    counted = 0
+    for ours, theirs in signs:
+        scale = np.sqrt(np.sum(ours**2) * np.sum(theirs**2))
+        if scale == 0.0:
+            continue
+        counted += 1
+        for draw in range(SHUFFLES):
+            order = random.permutation(len(ours))
+            reached[draw] += np.sum(ours[np.ix_(order, order)] * theirs) / scale
+    as_good = np.sum(reached / max(1, counted) >= tau - 1e-12)
+    return float((as_good + 1) / (SHUFFLES + 1))
 
 
 def sentence(of: Verdict) -> str:
@@ -177,7 +253,10 @@ def sentence(of: Verdict) -> str:
         )
     if of.ceiling < CEILING_LEAST:
         return f"No verdict: two repeats agree only {of.ceiling:.2f} with each other, so nothing could agree well."
-    against = f"agreement {of.tau:.2f}, and two repeats agree {of.ceiling:.2f} with each other"
+    against = (
+        f"agreement {of.tau:.2f}, repeats agree {of.ceiling:.2f} among themselves, and of {of.clear} differences "
+        f"that live runs show clearly {of.same} are the same way round"
+    )
     if of.tau >= of.ceiling - 0.1:
         return f"The simulator's order holds as far as repeats can tell: {against}."
     if of.tau >= 0.5 * of.ceiling:
@@ -192,19 +271,3 @@ def _tau(one: Floats, other: Floats) -> float:
 def _mean(found: Sequence[float]) -> float:
     known = [value for value in found if np.isfinite(value)]
     return float(np.mean(known)) if known else float("nan")
-
-
-def as_table(of: Verdict, judged: Sequence[Judged], errors: Mapping[str, Any]) -> str:
-    """Return the fidelity table as Markdown."""
-    lines = [f"**{of.words}**", "", "| what | value |", "|---|---|"]
-    rows = of._asdict()
-    lines += [f"| {name} | {rows[name]} |" for name in ("metric", "schedulers", "conditions", "repeats")]
-    lines += [f"| {name} | {rows[name]:.3g} |" for name in ("tau", "ceiling", "noise", "effect", "drift")]
-    for name, error in errors.items():
-        parts = f"{error['p50']:.0%}, p90 {error['p90']:.0%}, signed {error['signed_p50']:+.0%}"
-        lines.append(f"| {name} of a request, median error | {parts} |")
-    lines += ["", "| claimed before | pair | held | broken | unclear |", "|---|---|---|---|---|"]
-    for one in judged:
-        pair = f"{one.pair.first} and {one.pair.second}"
-        lines.append(f"| {one.pair.kind} | {pair} | {one.held} | {one.broken} | {one.unclear} |")
-    return "\n".join(lines) + "\n"

@@ -31,6 +31,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "tier": Kind(2500, 2000),
         "short": Kind(625, 500),
         "published": Kind(200, 200),
+        "brief": Kind(125, 100),
     }
 )
 

@@ -68,6 +68,14 @@ class Live(NamedTuple):
     turns: str = ABSOLUTE
 
 
+class Played(NamedTuple):
+    """What a run told, what the engines did meanwhile, and how much longer steps took than the model says."""
+
+    told: Replayed
+    totals: Totals | None  # None if nobody said
+    slowness: float | None  # of real engines: busy seconds over those that the model has for these very steps
+
+
 class Account(NamedTuple):
     """What one run left: exit code, where it is kept, and the summary that was written."""
 
@@ -98,9 +106,7 @@ async def await_idle(target: Target) -> None:
     raise InputError("the engines do not get empty", where=target.admin, fix="windtunnel down, then up again")
 
 
-async def play(
-    live: Live, begin: Callable[[Replay], None], notice: Callable[[Tick], None]
-) -> tuple[Replayed, Totals | None]:
+async def play(live: Live, begin: Callable[[Replay], None], notice: Callable[[Tick], None]) -> Played:
     """Make one run; ``begin`` gets the replay before it starts, to be able to stop it."""
     target, plan = live.target, live.task.job.plan
     demand = prepare(live.window, plan, live.region.factor)
@@ -115,7 +121,7 @@ async def play(
         begin(replay)
         told = await replay.run(notice)
     after = await totals_now(target)
-    return told, totals_between(before, after, live, told)
+    return Played(told, totals_between(before, after, live, told), slowness_of(before, after))
 
 
 def sender_of(target: Target, schedule: Schedule) -> Any:
@@ -129,6 +135,18 @@ async def totals_now(target: Target) -> list[dict[str, Any]]:
     """Return what each worker has done since it started; [] if the system does not say."""
     told = [await asyncio.to_thread(ask, http, "/totals") for http in target.workers]
     return [table for status, table in told if status == 200]
+
+
+def slowness_of(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> float | None:
+    """Return how much longer a real engine's steps took than the model says of these very steps; None if unknown."""
+    if not after or len(after) != len(before) or any(one.get("modelled_s") is None for one in after):
+        return None
+    sums = [
+        [sum(one["tally"][codes.BUSY_S] for one in told), sum(one["modelled_s"] for one in told)]
+        for told in (before, after)
+    ]
+    busy_s, modelled_s = sums[1][0] - sums[0][0], sums[1][1] - sums[0][1]
+    return busy_s / modelled_s if modelled_s > 0.0 else None
 
 
 def totals_between(
@@ -195,12 +213,13 @@ def live_key(live: Live) -> RunKey:
     return key
 
 
-def store(live: Live, told: Replayed, totals: Totals | None) -> Account:
+def store(live: Live, played: Played) -> Account:
     """Write a run: among the results if it counts, beside them if it is invalid or was stopped.
 
     The summary goes to OUT/replays/ID.json. Raises InputError if a file can't be written.
     """
     job, setup, key = live.task.job, live.task.job.setup, live_key(live)
+    told, totals, _ = played
     trails, demand = told.trails, told.trails.schedule.demand
     idle = idle_service(demand.prompt_tokens, demand.output_tokens, setup)
     facts = trails.facts(*idle[:2])
@@ -210,7 +229,7 @@ def store(live: Live, told: Replayed, totals: Totals | None) -> Account:
     known = totals or nothing(trails.gaps)
     targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
     metrics = job.summarise(facts, known, live.window.scored, targets, job.plan.slo_sets)
-    summary = summary_of(live, told, key, kept_in)
+    summary = summary_of(live, told, key, kept_in) | {"slowness": played.slowness}
     extra = region_columns(live.task, live.window, live.region) | {
         "lag_p50_s": told.lag.p50_s, "lag_p99_s": told.lag.p99_s, "lag_max_s": told.lag.max_s,
         "speed": live.target.speed, "cpu_share": told.health.cpu_share,

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 from schedulers.errors import InputError
 
 if TYPE_CHECKING:
-    from loadgen.plan import Fleet
+    from loadgen.plan import Fleet, TierSpec
     from services.local import RealWorkers
 
 KINDS = {"vllm-cpu": "cpu", "vllm": "gpu"}
 """Kinds of workers with a real engine, and what they run on."""
 
 MODELS = Path(".models")
+
+SLOTS = 8
+"""Requests that a small engine runs at once: so few that traffic of a minute queues, and order matters."""
+
+CONTEXT = 1000.0
+"""Tokens of context of a usual request, by which two engines' decode steps are compared."""
 
 
 def real_workers(kind: str, model: str, paced: bool) -> "RealWorkers":
@@ -47,7 +53,7 @@ def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool) -> "Fleet":
     return replace(
         fleet,
         profile=str(profile_of(real.model, paced=real.paced)),
-        sequences_max=32,
+        sequences_max=SLOTS,
         budget_max=512,
         block_tokens=32,
         blocks=1024,
@@ -90,6 +96,34 @@ def known_here(profile: str) -> str:
         fix = "name a --plan whose fleet has that profile"
         raise InputError("the engines' costs are not known here", where=profile, fix=fix)
     return str(found[0])
+
+
+def real_tiers(tiers: "tuple[TierSpec, ...]", meant: "Fleet", real: "Fleet") -> "tuple[TierSpec, ...]":
+    """Return targets as much longer as the engines are slower than those that the plan's targets were made for.
+
+    Without this nobody could meet them, or everybody would, and attainment would tell schedulers apart no more. The
+    factor is that of a decode step at half of the slots, 1,000 tokens of context each; two digits are kept.
+    """
+    from math import isfinite
+
+    from sim.profile import load
+
+    half = real.sequences_max / 2.0
+    slow, fast = (load(one.profile).step_s(0.0, 0.0, half, CONTEXT * half) for one in (real, meant))
+    factor = slow / fast
+
+    def stretched(seconds: float) -> float:
+        return float(f"{seconds * factor:.2g}") if isfinite(seconds) else seconds
+
+    return tuple(
+        replace(
+            tier,
+            ttft_s=stretched(tier.ttft_s),
+            tpot_s=stretched(tier.tpot_s),
+            e2e_s=stretched(tier.e2e_s),
+        )
+        for tier in tiers
+    )
 
 
 def profile_of(model: str, *, paced: bool) -> Path:

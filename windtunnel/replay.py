@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loadgen.plan import Plan
     from loadgen.replay.run import ReplayRules
     from loadgen.window import ManifestLine
-    from services.live_run import Account, Target
+    from services.live_run import Account, Live, Target
     from sim.runs import Job
 
 INVALID_RUN, LOST = 3, 5
@@ -170,11 +170,24 @@ def run_all(
     plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "ReplayRules", turns: str, watch: "Watch"
 ) -> list["Account"]:
     """Replay every window in every region under every scheduler; return what each left."""
+    accounts = []
+    for live in cells(plan, out, ids, target, rules, turns):
+        if is_stored(live):
+            words = f"{live.spec} on {live.window.line.id} at {live.region.name}: stored already"
+            typer.echo(words, err=True)
+            continue
+        accounts.append(one_run(live, watch))
+    return accounts
+
+
+def cells(
+    plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "ReplayRules", turns: str
+) -> list["Live"]:
+    """Return every run of a replay into a folder, which gets its plan and capacities, in the plan's order."""
     from analysis.metrics import summarise
     from loadgen.region import place
-    from loadgen.result import done_ids
     from loadgen.window import read_window
-    from services.live_run import Live, live_key
+    from services.live_run import Live
     from sim.runs import Task
     from sim.sweep import freeze, open_job
     from windtunnel.sweep import revision
@@ -185,8 +198,7 @@ def run_all(
         raise_misuse("--window", f"no such window in {plan.windows}", "see `windtunnel windows list`")
     freeze(job)
     job, capacities = calibrated(job, lines)
-    stored = done_ids(out) if (out / "runs").is_dir() else set()
-    accounts = []
+    found = []
     for line in lines:
         window, capacity = read_window(Path(plan.windows), line), capacities[line.id]
         warn_of_prefixes(window, target)
@@ -196,12 +208,18 @@ def run_all(
             )
             for spec in plan.schedulers:
                 shown = spec if target.label else paced(spec, target.speed)
-                live = Live(Task(job, line, capacity, ()), window, region, spec, shown, target, rules, turns)
-                if live_key(live).run_id in stored:
-                    typer.echo(f"{spec} on {line.id} at {region.name}: stored already", err=True)
-                    continue
-                accounts.append(one_run(live, watch))
-    return accounts
+                task = Task(job, line, capacity, ())
+                found.append(Live(task, window, region, spec, shown, target, rules, turns))
+    return found
+
+
+def is_stored(live: "Live") -> bool:
+    """Return whether a run's result lies in its folder already."""
+    from loadgen.result import done_ids
+    from services.live_run import live_key
+
+    out = live.task.job.out
+    return (out / "runs").is_dir() and live_key(live).run_id in done_ids(out)
 
 
 def warn_of_prefixes(window: Any, target: "Target") -> None:
@@ -262,10 +280,10 @@ def one_run(live: Any, watch: Watch) -> "Account":
             return await play(live, begin, ticker)
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:  # leaves a caller's own loop alone
-        told, totals = runner.run(work())
-    account = store(live, told, totals)
+        played = runner.run(work())
+    account = store(live, played)
     if watch.page is not None:
-        watch.page.over(told)
+        watch.page.over(played.told)
     if caught:
         typer.echo(
             f"Stopped. What was measured is in {live.task.job.out / account.kept_in}; it is not ranked.",

@@ -125,10 +125,12 @@ def engines_of(
         raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
     if worker == "sim":
         return known, None
-    from windtunnel.engines import real_fleet, real_workers
+    from windtunnel.engines import real_fleet, real_tiers, real_workers
 
-    real = real_workers(worker, model, stretched)
-    return replace(known, fleet=real_fleet(known.fleet, real, own=plan != "quick")), real
+    real, own = real_workers(worker, model, stretched), plan != "quick"
+    fleet = real_fleet(known.fleet, real, own=own)
+    tiers = known.tiers if own or fleet == known.fleet else real_tiers(known.tiers, known.fleet, fleet)
+    return replace(known, fleet=fleet, tiers=tiers), real
 
 
 def fresh(steps: Path | None) -> Path | None:

@@ -1,150 +1,134 @@
 """`windtunnel validate`: are the simulator's ranks those of the running testbed, real engines above all?"""
 
 import json
-import subprocess
-import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from schedulers.errors import InputError
 from windtunnel.up import DEFAULT_FOLDER, AsJson, Folder
 
 if TYPE_CHECKING:
-    from analysis.validity import Value
+    from windtunnel.claims import Claims, Wanted
 
 POLICIES = ("fcfs-chunked", "sjf-pred", "edf", "strict-tiers:preempt=1", "vtc", "lifo")
 """Compared unless others are named: all run inside vLLM, and they differ."""
 
-REGISTERED = "registered.json"
+REGIONS = (0.85, 1.0, 1.2, 1.5)
+"""Pressures from which conditions are picked unless some are named: below 0.85 hardly anybody waits."""
+
 NO_VERDICT = 1
 
 
 def validate(
     windows: Annotated[Path, typer.Argument(help="Folder of frozen windows.", metavar="WINDOWS")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the study: sim, live, claims and the table.")],
-    region: Annotated[list[float] | None, typer.Option(help="Pressure (rho); several may be given.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the study: sim, live, claims and the page.")],
+    region: Annotated[
+        list[float] | None, typer.Option(help="Pressure (rho) to pick from; several may be given.")
+    ] = None,
     scheduler: Annotated[list[str] | None, typer.Option(help="ENGINE+CLUSTER; several.")] = None,
     window: Annotated[
-        list[str] | None, typer.Option(help="Ids of windows, if not all of the folder.")
+        list[str] | None, typer.Option(help="Ids of windows to pick from, if not all of the folder.")
     ] = None,
+    conditions: Annotated[
+        int,
+        typer.Option(min=0, help="Windows with a pressure to run live; 0: all that tell schedulers apart."),
+    ] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Live runs of each cell.")] = 3,
-    metric: Annotated[str, typer.Option(help="What is ranked by; the plan's metric if unsaid.")] = "",
+    minutes: Annotated[
+        float, typer.Option(min=1.0, help="Pick conditions whose runs take no longer.")
+    ] = 30.0,
+    metric: Annotated[
+        str, typer.Option(help="Rank by this; the plan's if unsaid, or one that tells schedulers apart.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Simulate, register and list what would run; run nothing live.")
+    ] = False,
     lag_p99_ms: Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")] = 50.0,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate, write down what is claimed, replay all of it on the testbed again and again, and judge the ranks.
+    """Simulate, write down what is claimed, replay that on the testbed again and again, and judge the ranks.
 
-    Claims are written from the simulator's results before anything runs live, and never changed. Repeats take turns
-    over all schedulers. Exits 1 if the order does not hold, or if repeats differ more than schedulers do.
+    Every window is simulated at every pressure; the conditions with the sharpest reversals between them are picked,
+    and what is claimed of them is written to OUT/registered.json before anything runs live, and never changed. All
+    schedulers take turns. The same command goes on after a stop. Exits 1 if the order does not hold, or if repeats
+    differ more than schedulers do.
 
-    Example: windtunnel validate windows --region 0.7 --region 1.2 --out out/fidelity
+    Example: windtunnel validate windows --conditions 2 --repeats 3 --out out/fidelity
     """
-    from analysis.fidelity import held, pooled
-    from analysis.validity import as_table, judge, verdict
+    from analysis.fidelity_study import judged, write
+    from windtunnel.claims import Wanted
+    from windtunnel.rounds import replay_all
 
     specs = tuple(scheduler or [f"{name}+least-requests" for name in POLICIES])
-    ids = set(window or [])
-    plan, target = _system(folder, windows, specs, tuple(region or (0.7, 1.2)))
-    asked = metric or plan.primary
-    _simulate(plan, out, ids)
-    pairs = _claims(out, asked, ids)
-    places = [out / "live" / f"repeat-{number}" for number in range(1, repeats + 1)]
-    for place in places:
-        _replay(plan, place, ids, target, lag_p99_ms)
-    live = [_values(place, asked, ids) for place in places if (place / "runs").is_dir()]
-    judged = judge(pairs, live)
-    told = verdict(_values(out / "sim", asked, ids), live, asked)
-    errors = pooled([error for place in places for error in _errors(held, out, place)])
-    text = f"# Fidelity of {target.driver} engines\n\n" + as_table(told, judged, errors)
-    (out / "fidelity.md").write_text(text, encoding="utf-8")
+    wanted = Wanted(metric, conditions, repeats, minutes, frozenset(window or ()))
+    rounds, target, claims = _prepared(folder, windows, (specs, tuple(region or REGIONS)), out, wanted)
+    if not as_json or dry_run:
+        typer.echo(json.dumps(claims.told) if as_json else listing(claims, wanted), err=not dry_run)
+    if dry_run:
+        return
+    replay_all(
+        rounds, target, _rules(target, lag_p99_ms), claims.seconds, lambda words: typer.echo(words, err=True)
+    )
+    told = judged(out, repeats, target.driver, rounds.usual)
+    write(told, out)
     if as_json:
-        summary = told._asdict() | {"errors": errors, "driver": target.driver}
-        summary["pairs"] = [one._asdict() | {"pair": one.pair._asdict()} for one in judged]
-        typer.echo(json.dumps(summary))
+        typer.echo(json.dumps(told, allow_nan=False))
     else:
-        typer.echo(text)
-    if not told.words.startswith("The simulator's order holds"):
+        typer.echo((out / "fidelity.md").read_text(encoding="utf-8"))
+        typer.echo(f"The page: windtunnel report {out}")
+    if not told["verdict"]["words"].startswith("The simulator's order holds as far"):
         raise typer.Exit(NO_VERDICT)
 
 
-def _system(
-    folder: Path, windows: Path, specs: tuple[str, ...], regions: tuple[float, ...]
-) -> tuple[Any, Any]:
-    """Return the plan of the study and the testbed that runs in a folder."""
+def _prepared(
+    folder: Path, windows: Path, asked: tuple[tuple[str, ...], tuple[float, ...]], out: Path, wanted: "Wanted"
+) -> tuple[Any, Any, "Claims"]:
+    """Simulate and register; return what is to be run, the testbed that is asked, and what is claimed."""
     from windtunnel.aims import Aims
+    from windtunnel.claims import claimed, simulate
     from windtunnel.replay import about
+    from windtunnel.rounds import Rounds, pilot, slowed
 
-    place, known = Aims(folder, "", "", "", "", "", 1.0, False, "").resolve()
-    return about(known, windows, specs, regions), place
-
-
-def _simulate(plan: Any, out: Path, ids: set[str]) -> None:
-    """Sweep the plan in the simulator, keeping every request; what is there stays."""
-    from loadgen.plan import toml
-
+    target, known = Aims(folder, "", "", "", "", "", 1.0, False, "").resolve()
+    plan, usual = about(known, windows, *asked), 1.0
     out.mkdir(parents=True, exist_ok=True)
-    written = out / "plan.toml"
-    written.write_text(toml(plan), encoding="utf-8")
-    command = [sys.executable, "-m", "windtunnel", "sweep", str(written), "--out", str(out / "sim")]
-    command += ["--windows", str(plan.windows), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"the sweep failed: {done.stderr.strip()[-300:]}", where=str(out / "sim"))
+    if target.driver == "vllm":
+        typer.echo("One run to see how fast the engines are just now", err=True)
+        usual = pilot(plan, out, set(wanted.ids), target, _rules(target, 50.0))
+        plan = slowed(plan, usual, out)
+    runs = len(plan.schedulers) * len(plan.regions)
+    typer.echo(f"Simulating {runs} runs a window", err=True)
+    simulate(plan, out)
+    claims = claimed(plan, out, wanted, target.speed)
+    return Rounds(plan, claims.conditions, out, wanted.repeats, usual), target, claims
 
 
-def _values(place: Path, metric: str, ids: set[str]) -> "Value":
-    """Return a metric of the runs in a folder, of the windows named or of all."""
-    from analysis.validity import values
-    from loadgen.result import read_runs
-
-    found = values(read_runs(place, sketches=False), metric)
-    return {key: value for key, value in found.items() if not ids or key[0][0] in ids}
-
-
-def _claims(out: Path, metric: str, ids: set[str]) -> list[Any]:
-    """Return what is claimed, written before the first live run; InputError if the simulator changed since."""
-    from analysis.validity import Pair, register
-
-    simulated = _values(out / "sim", metric, ids)
-    digest = sha256(repr(sorted(simulated.items())).encode()).hexdigest()
-    path = out / REGISTERED
-    if path.exists():
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if told["simulated_sha256"] != digest or told["metric"] != metric:
-            fix = "use a new --out: what was claimed stands"
-            raise InputError(
-                "the simulator says something else than when claims were made", where=str(path), fix=fix
-            )
-        return [Pair(**one) for one in told["pairs"]]
-    if (out / "live").exists():
-        raise InputError("there are live runs and no claims", where=str(path), fix="use a new --out")
-    pairs = register(simulated)
-    told = {"metric": metric, "simulated_sha256": digest, "pairs": [pair._asdict() for pair in pairs]}
-    path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    return pairs
-
-
-def _replay(plan: Any, place: Path, ids: set[str], target: Any, lag_p99_ms: float) -> None:
-    """Run every cell once; a run that could not keep its schedule is tried once more."""
+def _rules(target: Any, lag_p99_ms: float) -> Any:
     from loadgen.replay.lag import LagLimits
     from loadgen.replay.run import ReplayRules
-    from windtunnel.aims import Watch
-    from windtunnel.replay import run_all
 
     limits = LagLimits(0.05, lag_p99_ms / 1e3)
-    rules = ReplayRules(limits=limits, drain_s=300.0, stop_open=0, checked=target.driver == "live")
-    for _ in range(2):
-        accounts = run_all(plan, place, ids, target, rules, "absolute", Watch("none"))
-        if all(one.kept_in == "runs" for one in accounts):
-            return
+    return ReplayRules(limits=limits, drain_s=300.0, stop_open=0, checked=target.driver == "live")
 
 
-def _errors(held: Any, out: Path, place: Path) -> list[Any]:
-    if not (place / "runs").is_dir():
-        return []
-    found: list[Any] = held(out / "sim", place)["errors"]
-    return found
+def listing(claims: "Claims", wanted: "Wanted") -> str:
+    """Tell what will run, why, and how long it takes."""
+    told, count = claims.told, len(claims.conditions) * len(claims.told["schedulers"])
+    lines = [
+        f"Ranked by {claims.metric} ({told['metric_why']}). Picked from {told['candidates']} conditions: {told['why']}.",
+        *(
+            f"  {one['window']} at rho {one['region']}: schedulers lie {one['spread']:.1f} margins apart, "
+            f"{one['seconds'] / 60.0:.1f} min a round"
+            for one in told["conditions"]
+        ),
+        f"{len(told['pairs'])} claims are registered: "
+        + ", ".join(
+            f"{sum(pair['kind'] == kind for pair in told['pairs'])} {kind}"
+            for kind in dict.fromkeys(pair["kind"] for pair in told["pairs"])
+        ),
+        f"{count * wanted.repeats} live runs ({len(told['schedulers'])} schedulers x {len(claims.conditions)} "
+        f"conditions x {wanted.repeats} repeats), about {claims.seconds * wanted.repeats / 60.0:.0f} min",
+    ]
+    return "\n".join(lines)

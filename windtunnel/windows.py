@@ -77,7 +77,8 @@ def freeze(
     from_: From = None,
     count: Count = None,
     kind: Annotated[
-        str, typer.Option(help="main (1,250 rows), tier (2,500), short (625) or published (200).")
+        str,
+        typer.Option(help="main (1,250 rows), tier (2,500), short (625), published (200) or brief (125)."),
     ] = "main",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the choice and of the windows' luck.")] = 0,
     unpinned: Annotated[

@@ -75,6 +75,9 @@ class Engine:
         self.frozen: set[int] = set()  # rows out of the batch that still hold their blocks
         self.reserved: dict[Key, int] = {}  # blocks kept for requests that are on their way here
         self.asked_s = nan  # when the policy last let nobody run; NaN if something has changed since
+        self.modelled_s: float | None = (
+            None  # what a real engine's steps should have taken by the model, in all
+        )
 
     @property
     def load(self) -> tuple[int, int]:

@@ -108,6 +108,7 @@ class Web:
                 "steps": int(engine.rig.known.engines.steps[0]),
                 "blocks": engine.setup.blocks,
                 "block_tokens": engine.setup.block_tokens,
+                "modelled_s": engine.modelled_s,
             }
         )
 

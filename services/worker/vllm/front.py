@@ -40,6 +40,7 @@ class Front(Shadow):
     def __init__(self, llm: Any, setup: Setup) -> None:
         super().__init__(load("fcfs-chunked"), setup)  # decides nothing: the engine's own process does
         self.llm = llm
+        self.modelled_s = 0.0
         self.changed: Callable[[], None] = lambda: None
         self.said: dict[Key, Said] = {}
         self.stopped: set[Key] = set()  # ended by the model's own word
@@ -119,6 +120,7 @@ class Front(Shadow):
         self.rig.known.engines.blocks_free[0] = record.free - sum(self.reserved.values())
         if self.close(record.start_s):
             self.finish_step(record.end_s, [*record.ended])
+            self.modelled_s = (self.modelled_s or 0.0) + record.lasts_s
         for key in record.refused:
             super().cancel(key, record.end_s, outcome=REJECTED)
         self.rig.known.engines.blocks_free[0] = record.free - sum(self.reserved.values())

@@ -1,0 +1,160 @@
+"""What a fidelity study claims: simulated results, conditions picked from them, pairs, all written before it runs live."""
+
+import json
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import typer
+
+from schedulers.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.validity import Condition, Value
+    from loadgen.plan import Plan
+
+REGISTERED = "registered.json"
+
+OVERHEAD_S = 4.0
+"""Wall seconds of a live run beside its traffic: setting the policy, waiting until engines are empty, storing."""
+
+
+class Wanted(NamedTuple):
+    """What the command line says about a study."""
+
+    metric: str  # "": the plan's, or one that tells schedulers apart
+    conditions: int  # 0: every one that tells schedulers apart
+    repeats: int
+    minutes: float
+    ids: frozenset[str]  # of windows; none: all
+
+
+class Claims(NamedTuple):
+    """What was registered: the metric, the conditions to be run live with the seconds of a cell, and the pairs."""
+
+    metric: str
+    conditions: "tuple[Condition, ...]"
+    seconds: float  # of one live run of every scheduler in every condition
+    told: dict[str, Any]  # the file
+
+
+def simulate(plan: "Plan", out: Path) -> None:
+    """Sweep the plan in the simulator into OUT/sim, keeping every request; what is there stays."""
+    from loadgen.plan import toml
+
+    out.mkdir(parents=True, exist_ok=True)
+    written = out / "plan.toml"
+    written.write_text(toml(plan), encoding="utf-8")
+    command = [sys.executable, "-m", "windtunnel", "sweep", str(written), "--out", str(out / "sim")]
+    command += ["--windows", str(plan.windows), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError(f"the sweep failed: {done.stderr.strip()[-300:]}", where=str(out / "sim"))
+
+
+def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:
+    """Return what is claimed, written now if no claims are there.
+
+    Raises InputError if no metric tells schedulers apart, if the simulator says something else than when claims were
+    made, or if live runs are there and no claims.
+    """
+    runs = simulated(out, wanted.ids)
+    path = out / REGISTERED
+    if path.exists():
+        told = json.loads(path.read_text(encoding="utf-8"))
+        _refuse_another(told, runs, wanted, path)
+    elif (out / "live").exists():
+        raise InputError("there are live runs and no claims", where=str(path), fix="use a new --out")
+    else:
+        told = _register(plan, runs, wanted, seconds_of(out, runs, speed))
+        path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    conditions = tuple((one["window"], one["region"]) for one in told["conditions"])
+    return Claims(told["metric"], conditions, told["seconds"], told)
+
+
+def simulated(out: Path, ids: frozenset[str]) -> "pd.DataFrame":
+    """Return the simulator's runs, of the windows named or of all."""
+    from loadgen.result import read_runs
+
+    runs = read_runs(out / "sim", sketches=False)
+    return runs[runs["window_id"].isin(ids)] if ids else runs
+
+
+def seconds_of(out: Path, runs: "pd.DataFrame", speed: float) -> "dict[tuple[Condition, str], float]":
+    """Return how many wall seconds a live run of each cell takes: until the simulator's last request ended."""
+    from loadgen.result import read_requests
+
+    facts = dict(read_requests(out / "sim", set(runs["run_id"])))
+    found = {}
+    for _, row in runs.iterrows():
+        last_s = float(np.nanmax(facts[row["run_id"]].finished_s, initial=0.0))
+        found[(str(row["window_id"]), str(row["region"])), str(row["scheduler"])] = (
+            last_s / speed + OVERHEAD_S
+        )
+    return found
+
+
+def digest_of(values: "Value") -> str:
+    """Return the digest of simulated values: claims belong to these."""
+    return sha256(repr(sorted(values.items())).encode()).hexdigest()
+
+
+def _refuse_another(told: dict[str, Any], runs: "pd.DataFrame", wanted: Wanted, path: Path) -> None:
+    from analysis.validity import values
+
+    same = wanted.metric in ("", told["metric"])
+    if not same or told["simulated_sha256"] != digest_of(values(runs, told["metric"])):
+        what = "the simulator says something else than when claims were made" if same else (
+            f"claims were made by {told['metric']}, not {wanted.metric}"
+        )  # fmt: skip
+        raise InputError(what, where=str(path), fix="use a new --out: what was claimed stands")
+
+
+def _register(
+    plan: "Plan", runs: "pd.DataFrame", wanted: Wanted, took_s: "dict[tuple[Condition, str], float]"
+) -> dict[str, Any]:
+    """Choose metric and conditions, and tell what is claimed of them."""
+    from analysis.conditions import choose, margin_of
+    from analysis.validity import register, values
+
+    metric, why = _metric(plan, runs, wanted)
+    values_of, margin = values(runs, metric), margin_of(metric)
+    limit_s = wanted.minutes * 60.0 / wanted.repeats
+    chosen = choose(values_of, margin, took_s, wanted.conditions, limit_s)
+    assert chosen is not None  # the metric tells schedulers apart somewhere
+    kept = {cell: value for cell, value in values_of.items() if cell[0] in chosen.conditions}
+    pairs = register(kept, margin=margin)
+    return {
+        "metric": metric, "metric_why": why, "margin": margin, "why": chosen.why, "seconds": chosen.seconds,
+        "conditions": [
+            {"window": window, "region": region, "spread": spread, "seconds": sum(
+                took for (where, _), took in took_s.items() if where == (window, region))}
+            for (window, region), spread in zip(chosen.conditions, chosen.spreads, strict=True)
+        ],
+        "candidates": len({condition for condition, _ in values_of}), "schedulers": list(plan.schedulers),
+        "simulated_sha256": digest_of(values_of), "pairs": [pair._asdict() for pair in pairs],
+    }  # fmt: skip
+
+
+def _metric(plan: "Plan", runs: "pd.DataFrame", wanted: Wanted) -> tuple[str, str]:
+    """Return the metric to rank by and why; raises InputError if the one asked tells nobody apart."""
+    from analysis.conditions import telling
+
+    asked = wanted.metric or plan.primary
+    able = dict(telling(runs, asked))
+    if asked in able:
+        return asked, "as asked" if wanted.metric else "the plan's"
+    if not able:
+        fix = "press harder (--region 1.2), let engines run fewer at once, or compare other schedulers"
+        raise InputError("no metric tells these schedulers apart in the simulator", where="--region", fix=fix)
+    best = next(iter(able))
+    if wanted.metric:
+        what = f"the simulator tells schedulers apart by {asked} nowhere: nothing could be held against live runs"
+        raise InputError(what, where="--metric", fix=f"use {', '.join(able)}")
+    typer.echo(f"note: {asked} does not tell these schedulers apart; ranked by {best}", err=True)
+    return best, f"{asked}, the plan's, tells nobody apart in the simulator"
