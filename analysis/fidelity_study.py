@@ -1,11 +1,12 @@
 """A fidelity study as `windtunnel validate` leaves it: claims, simulated and live runs, brought to one answer.
 
-The folder holds ``registered.json``, ``sim`` and ``live/repeat-N``; the answer is ``fidelity.json``, which pages read.
+The folder holds ``registered.json``, ``sim`` and ``live/repeat-N``; pages read the answer, ``fidelity.json``.
 """
 
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,9 @@ def judged(out: Path, repeats: int, driver: str, usual: float = 1.0) -> dict[str
     live = [_kept(values(read_runs(one, sketches=False), metric), chosen) for one in folders]
     pairs = [Pair(**one) for one in told["pairs"]]
     against = [paired(out / "sim", one) for one in folders]
-    pressure = [
-        row
-        for number, one in enumerate(folders, 1)
-        for row in _pressure(against[number - 1], one, number, usual)
-    ]
+    pressure: list[dict[str, Any]] = []
+    for number, (listed, folder) in enumerate(zip(against, folders, strict=True), 1):
+        pressure += _pressure(listed, folder, number, usual)
     return {
         "driver": driver, "metric": metric, "registered": told, "usual": usual,
         "verdict": _plain(verdict(simulated, live, metric)._asdict()),
@@ -147,7 +146,7 @@ def _errors(against: Sequence[list[dict[str, Any]]], folders: Sequence[Path]) ->
     every = [error for listed in against for pair in listed if (error := request_errors(pair)) is not None]
     among = [
         error
-        for one, other in zip(folders, folders[1:], strict=False)
+        for one, other in pairwise(folders)
         for pair in paired(one, other)
         if (error := request_errors(pair)) is not None
     ]

@@ -114,10 +114,10 @@ def sentences(of: Told) -> list[str]:
     found = [
         f"Run on {DRIVERS.get(of['driver'], of['driver'])}, ranked by the {metric_words(of['metric'])} "
         f"({registered['metric_why']}).",
-        f"{told['schedulers']} schedulers, {told['conditions']} conditions picked from {registered['candidates']} before "
-        f"anything ran live ({registered['why']}), {told['repeats']} repeats.",
-        f"Of {len(turned)} reversals that were predicted {came} occurred. Of {len(kinds)} claims {count['held']} held, "
-        f"{count['broken']} were broken and {count['unclear']} lie within the noise of repeats.",
+        f"{told['schedulers']} schedulers, {told['conditions']} conditions picked from {registered['candidates']} "
+        f"before anything ran live ({registered['why']}), {told['repeats']} repeats.",
+        f"Of {len(turned)} reversals that were predicted {came} occurred. Of {len(kinds)} claims {count['held']} "
+        f"held, {count['broken']} were broken and {count['unclear']} lie within the noise of repeats.",
     ]
     if told["chance"] is not None:
         found.append(f"A random order agrees as well in {told['chance']:.1%} of draws.")

@@ -1,4 +1,4 @@
-"""What a fidelity study claims: simulated results, conditions picked from them, pairs, all written before it runs live."""
+"""What a fidelity study claims: conditions picked from simulated results, and pairs, written before it runs live."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The live runs of a fidelity study: all schedulers take turns, what is stored stays, what was disturbed is done again."""
+"""The live runs of a fidelity study: schedulers take turns, what is stored stays, what was disturbed is done again."""
 
 import json
 import time
@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 DISTURBED = "disturbed"
 """Folder beside a repeat's results for runs whose engines missed their pressure, and which were done again."""
-
-MISS = 0.1
-"""A run whose engines were slower or faster than the model by more than this share missed its pressure."""
 
 AGAIN_SHARE = 0.25
 """Of all runs so many may be done again for a missed pressure; then the machine is what it is."""
@@ -50,13 +47,14 @@ def replay_all(
     rounds: Rounds, target: "Target", rules: "ReplayRules", seconds: float, say: Callable[[str], None]
 ) -> "list[Account]":
     """Make every run that is not stored yet; ``seconds`` is what a round of all cells takes."""
+    from dataclasses import replace
+
+    from loadgen.region import name
     from windtunnel.replay import cells, is_stored
 
     todo: list[Live] = []
     ids, regions = {window for window, _ in rounds.conditions}, {region for _, region in rounds.conditions}
-    from dataclasses import replace
-
-    plan = replace(rounds.plan, regions=tuple(one for one in rounds.plan.regions if f"{one:g}" in regions))
+    plan = replace(rounds.plan, regions=tuple(one for one in rounds.plan.regions if name(one) in regions))
     for turn, place in enumerate(places(rounds.out, rounds.repeats)):
         every = cells(plan, place, ids, target, rules, "absolute")
         wanted = [one for one in every if (one.window.line.id, one.region.name) in rounds.conditions]
@@ -106,6 +104,8 @@ def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -
 
 def missed(slowness: float | None, usual: float) -> bool:
     """Return whether a run missed its pressure: its steps took another time than the model's by more than MISS."""
+    from analysis.fidelity_study import MISS
+
     return slowness is not None and abs(slowness / usual - 1.0) > MISS
 
 

@@ -117,7 +117,8 @@ def listing(claims: "Claims", wanted: "Wanted") -> str:
     """Tell what will run, why, and how long it takes."""
     told, count = claims.told, len(claims.conditions) * len(claims.told["schedulers"])
     lines = [
-        f"Ranked by {claims.metric} ({told['metric_why']}). Picked from {told['candidates']} conditions: {told['why']}.",
+        f"Ranked by {claims.metric} ({told['metric_why']}). Picked from {told['candidates']} conditions: "
+        f"{told['why']}.",
         *(
             f"  {one['window']} at rho {one['region']}: schedulers lie {one['spread']:.1f} margins apart, "
             f"{one['seconds'] / 60.0:.1f} min a round"
