@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from analysis.answers import Family, Statistics
 from analysis.charts import Figure, unchecked
 from analysis.diagrams import attribution, components, critical_differences, detectable, recoveries
+from analysis.fidelity_figures import figures as compared
+from analysis.fidelity_words import tables as fidelity_tables
 from analysis.figures import agreements, conditions, curves, labelled, metric_ranks, ranks
 from analysis.findings import Findings
 from analysis.maps import axis_matrix, outcome_counts, reversal_map, worst_rows
@@ -31,11 +33,11 @@ USUAL_RHO = 0.95
 
 FIGURES = (
     "ranks", "matrices", "beside", "conditions", "reversals", "families", "differences", "curves", "metrics", "panel",
-    "recovery", "precision", "portable", "causes",
+    "recovery", "precision", "portable", "causes", "fidelity",
 )  # fmt: skip
 TABLES = (
     "ranks", "agreement", "metrics", "reversals", "crossings", "precision", "portable", "causes", "controls",
-    "warnings", "pressure",
+    "warnings", "pressure", "fidelity",
 )  # fmt: skip
 
 
@@ -47,17 +49,25 @@ class Contents(NamedTuple):
     absent: dict[str, str]
 
 
-def contents(of: Findings, stats: Statistics | None, attributions: Sequence[Mapping[str, Any]]) -> Contents:
+def contents(
+    of: Findings,
+    stats: Statistics | None,
+    attributions: Sequence[Mapping[str, Any]],
+    fidelity: Mapping[str, Any] | None = None,
+) -> Contents:
     """Return the figures and tables of a report.
 
-    ``attributions`` are those of ``analysis.attribution.read_attributions``.
+    ``attributions`` are those of ``analysis.attribution.read_attributions``, ``fidelity`` is that of
+    ``analysis.fidelity_study.read_study``.
     """
     with unchecked():
         figures = _figures(of, stats) | {
-            "causes": tuple(attribution(one, _between(one)) for one in attributions)
+            "causes": tuple(attribution(one, _between(one)) for one in attributions),
+            "fidelity": compared(fidelity) if fidelity else (),
         }
     tables = _tables(of, stats)
     tables["causes"] = (attribution_table(attributions),) if attributions else ()
+    tables["fidelity"] = tuple(fidelity_tables(fidelity).values()) if fidelity else ()
     figures, tables = dict.fromkeys(FIGURES, ()) | figures, dict.fromkeys(TABLES, ()) | tables
     return Contents(figures, tables, _absent(of, stats, figures, tables))
 
@@ -159,6 +169,8 @@ def _absent(
         "portable": uncounted if not stats else "; ".join(
             dict.fromkeys(one.why_not for one in stats.components if one.why_not)) or "no balanced design",
         "metrics": "one metric only: nothing to compare",
+        "fidelity": "nobody held this against live runs; windtunnel validate WINDOWS --out DIR does, "
+        "and report --fidelity DIR shows it",
         "causes": "nobody asked; windtunnel attribute DIR --sources A B --region 0.95 finds out, then report again",
     }  # fmt: skip
     return {

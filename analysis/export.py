@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from analysis.answers import Statistics
 from analysis.attribution import read_attributions
@@ -22,7 +23,13 @@ _ESCAPED = re.compile(r"[&%$#_{}]")
 TEX = {"−": "$-$", "–": "--", "≥": "$\\geq$", "≤": "$\\leq$", "→": "$\\to$", "±": "$\\pm$", "·": "$\\cdot$"}
 
 
-def write_figures(folder: Path, out: Path, findings: Findings, stats: Statistics) -> tuple[Path, ...]:
+def write_figures(
+    folder: Path,
+    out: Path,
+    findings: Findings,
+    stats: Statistics,
+    fidelity: Mapping[str, Any] | None = None,
+) -> tuple[Path, ...]:
     """Write every figure (one file a choice of its menu) and table of a sweep into ``out``; return their paths.
 
     Raises InputError for a path that can't be written.
@@ -30,7 +37,7 @@ def write_figures(folder: Path, out: Path, findings: Findings, stats: Statistics
     from analysis.methods import methods
 
     attributions = read_attributions(folder)
-    held = contents(findings, stats, attributions)
+    held = contents(findings, stats, attributions, fidelity)
     tables = {one.name: one for listed in held.tables.values() for one in listed}
     more = (matrix_table(stats), pair_table(findings, stats), *every_hypothesis(stats))
     tables |= {one.name: one for one in more if one.rows}

@@ -43,7 +43,9 @@ def judged(out: Path, repeats: int, driver: str, usual: float = 1.0) -> dict[str
     folders = [out / "live" / f"repeat-{number}" for number in range(1, repeats + 1)]
     folders = [one for one in folders if (one / "runs").is_dir()]
     metric = told["metric"]
-    simulated = _kept(values(read_runs(out / "sim", sketches=False), metric), chosen)
+    simulated = {
+        ((one["window"], one["region"]), one["scheduler"]): float(one["mean"]) for one in told["simulated"]
+    }
     live = [_kept(values(read_runs(one, sketches=False), metric), chosen) for one in folders]
     pairs = [Pair(**one) for one in told["pairs"]]
     against = [paired(out / "sim", one) for one in folders]
@@ -53,7 +55,9 @@ def judged(out: Path, repeats: int, driver: str, usual: float = 1.0) -> dict[str
     return {
         "driver": driver, "metric": metric, "registered": told, "usual": usual,
         "verdict": _plain(verdict(simulated, live, metric)._asdict()),
-        "conditions": [_condition(one, simulated, live, metric) for one in sorted(chosen)],
+        "conditions": [
+            _condition(one, simulated, live, metric) | {"draws": _draws(told, one)} for one in sorted(chosen)
+        ],
         "pairs": [
             {**one._asdict(), "pair": one.pair._asdict(), "says": one.says} for one in judge(pairs, live)
         ],
@@ -136,9 +140,18 @@ def _condition(of: Condition, simulated: Value, repeats: Sequence[Value], metric
     }  # fmt: skip
 
 
+def _draws(told: Mapping[str, Any], of: Condition) -> dict[str, list[float]]:
+    """Return what the simulator said of each scheduler each time, in the metric's unit."""
+    return {
+        one["scheduler"]: natural(np.array(one["draws"], np.float64), column_of(told["metric"])).tolist()
+        for one in told["simulated"]
+        if (one["window"], one["region"]) == of
+    }
+
+
 def _rank(of: Mapping[str, float], name: str) -> int:
     """Return a scheduler's place, 1 the best; equal values share the better place."""
-    return 1 + sum(value > of[name] for value in of.values())
+    return 1 + sum(bool(value > of[name]) for value in of.values())
 
 
 def _errors(against: Sequence[list[dict[str, Any]]], folders: Sequence[Path]) -> dict[str, Any]:
@@ -179,7 +192,7 @@ def _pressure(
             {name: pair[name] for name in CONDITION}
             | {
                 "repeat": repeat, "simulated": float(sim["rho_reached"]), "slowness": slowness,
-                "live": float(live["rho_reached"]) * ratio, "missed": abs(ratio - 1.0) > MISS,
+                "live": float(live["rho_reached"]) * ratio, "missed": bool(abs(ratio - 1.0) > MISS),
                 "lag_p99_s": summary.get("lag", {}).get("p99_s"),
             }
         )  # fmt: skip

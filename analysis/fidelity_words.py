@@ -25,6 +25,17 @@ def tables(of: Told) -> dict[str, Table]:
     }  # fmt: skip
 
 
+def told_of(of: Told | None) -> dict[str, Any] | None:
+    """Return what a page says of a study beside its figures and tables; None without one."""
+    if of is None:
+        return None
+    words = of["verdict"]["words"]
+    tone = "good" if words.startswith("The simulator's order holds as far") else (
+        "bad" if "does not hold" in words else "open"
+    )  # fmt: skip
+    return {"words": words, "tone": tone, "sentences": sentences(of)}
+
+
 def answer_table(of: Told) -> Table:
     """Return a condition a row and all together: agreement, its ceiling, and what live runs show clearly."""
     columns = ("window", "rho", "agreement (tau-b)|tau", "repeats among themselves|tau", "clear live|count",
@@ -42,7 +53,7 @@ def answer_table(of: Told) -> Table:
 
 def claim_table(of: Told) -> Table:
     """Return the claims that were registered, with what became of each."""
-    columns = ("claim", "first", "second", "simulated", "gap in margins|number", "held|count", "broken|count",
+    columns = ("claim", "first", "second", "simulated", "least gap|number", "held|count", "broken|count",
                "unclear|count", "so")  # fmt: skip
     rows = []
     for one in of["pairs"]:

@@ -16,6 +16,7 @@ from analysis.cards import cards
 from analysis.charts import COLOURS, Figure, series
 from analysis.contents import Contents, contents, main_family
 from analysis.controls import BROKEN
+from analysis.fidelity_words import told_of
 from analysis.figures import labelled
 from analysis.findings import Findings, best_changes, find, place_comparisons, top_set
 from analysis.headline import headline
@@ -47,10 +48,12 @@ def write_report(
     primary: str = "",
     findings: Findings | None = None,
     stats: Statistics | None = None,
+    fidelity: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the report of the sweep in ``folder`` to ``out`` and return its path; same results, same bytes.
 
-    Findings and statistics that aren't given are made. Raises InputError for a folder without results, damaged
+    Findings and statistics that aren't given are made; ``fidelity`` is a study that held the simulator against live
+    runs (``analysis.fidelity_study.read_study``). Raises InputError for a folder without results, damaged
     shards, an unknown metric, or a path that can't be written.
     """
     from analysis.statistics import statistics
@@ -60,7 +63,7 @@ def write_report(
         bundled = aside.submit(chart_script)
         stats = stats or statistics(of)
         bundled.result()
-    text = render(of, Path(folder), stats)
+    text = render(of, Path(folder), stats, fidelity)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -76,15 +79,20 @@ def write_report(
     return out
 
 
-def render(of: Findings, folder: Path, stats: Statistics | None = None) -> str:
+def render(
+    of: Findings,
+    folder: Path,
+    stats: Statistics | None = None,
+    fidelity: Mapping[str, Any] | None = None,
+) -> str:
     """Return the report's HTML; sections that need statistics say so without them."""
     from analysis.methods import methods
 
     attributions = read_attributions(folder)
-    held = contents(of, stats, attributions)
+    held = contents(of, stats, attributions, fidelity)
     return environment().get_template("report.html.j2").render(
         held=held, attributions=attributions, methods=methods(of, stats, attributions), script=chart_script(),
-        specs=specs_json(_every(held)), **_values(of, folder, stats),
+        specs=specs_json(_every(held)), fidelity=told_of(fidelity), **_values(of, folder, stats),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ its logarithm, so that differences are shares. A condition is (window, region). 
 between them is common to all schedulers and does not count as noise of a difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -29,6 +29,9 @@ EFFECT_LEAST = 1.0
 CEILING_LEAST = 0.5
 """A verdict needs repeats whose orders agree at least so well (tau-b)."""
 
+LEAST = 1.0
+"""A pair that is nearer, in units of its condition, is borderline."""
+
 SURE = 0.95
 """Confidence from which on a live difference is clear."""
 
@@ -45,7 +48,7 @@ class Pair(NamedTuple):
     signs: dict[
         str, int
     ]  # "window rho": 1 if the first is better in the simulator, -1 if the second; ties left out
-    least_gap: float  # in margins of the metric
+    least_gap: float  # in units of what is given to ``register``
 
 
 class Judged(NamedTuple):
@@ -101,17 +104,18 @@ def values(runs: pd.DataFrame, metric: str) -> Value:
     return found
 
 
-def register(simulated: Value, most: int = 3, margin: float = 1.0) -> list[Pair]:
+def register(simulated: Value, most: int = 3) -> list[Pair]:
     """Return the pairs to be claimed: the most dramatic reversals, the surest stable ones and the nearest ones.
 
-    A pair counts by its least gap in margins, of a reversal by the smaller of its two sides.
+    A pair counts by its least gap, of a reversal by the smaller of its two sides. What is nearer than one unit, or
+    turns by less, is borderline: the simulator itself can't tell.
     """
     schedulers = sorted({name for _, name in simulated})
     conditions = sorted({condition for condition, _ in simulated})
     found = []
     for first, second in combinations(schedulers, 2):
         both = [one for one in conditions if (one, first) in simulated and (one, second) in simulated]
-        gaps = {one: (simulated[one, first] - simulated[one, second]) / margin for one in both}
+        gaps = {one: simulated[one, first] - simulated[one, second] for one in both}
         signs = {name_of(one): 1 if gap > 0.0 else -1 for one, gap in gaps.items() if gap}
         if not signs:
             continue
@@ -121,8 +125,9 @@ def register(simulated: Value, most: int = 3, margin: float = 1.0) -> list[Pair]
         least = min(max(up), max(down)) if turns else min(abs(gap) for gap in gaps.values())
         found.append(Pair(REVERSAL if turns else STABLE, first, second, signs, least))
     surest = sorted(found, key=lambda pair: (-pair.least_gap, pair.first, pair.second))
-    reversals = [pair for pair in surest if pair.kind == REVERSAL][:most]
-    stable = [pair for pair in surest if pair.kind == STABLE][:most]
+    sure = [pair for pair in surest if pair.least_gap >= LEAST]
+    reversals = [pair for pair in sure if pair.kind == REVERSAL][:most]
+    stable = [pair for pair in sure if pair.kind == STABLE][:most]
     rest = [pair for pair in surest if pair not in reversals and pair not in stable]
     nearest = [pair._replace(kind=BORDERLINE) for pair in rest[-most:]] if most else []
     return [*reversals, *stable, *nearest]
@@ -210,6 +215,15 @@ def verdict(simulated: Value, repeats: Sequence[Value], metric: str) -> Verdict:
         noise=_mean(noises), effect=_mean(effects), drift=max(level) - min(level), words="",
     )  # fmt: skip
     return counted._replace(words=sentence(counted))
+
+
+def expected(draws: Mapping[tuple[Condition, str], Sequence[float]], condition: Condition) -> float | None:
+    """Return how well one simulated draw agrees with the mean of the others: what live repeats may reach at best."""
+    matrix = np.array(
+        [values for (where, _), values in sorted(draws.items()) if where == condition], np.float64
+    )
+    found = _mean(_against_others(matrix))
+    return found if np.isfinite(found) else None
 
 
 def _against_others(live: Floats) -> list[float]:

@@ -15,7 +15,7 @@ from schedulers.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.validity import Condition, Value
+    from analysis.validity import Condition
     from loadgen.plan import Plan
 
 REGISTERED = "registered.json"
@@ -58,7 +58,7 @@ def simulate(plan: "Plan", out: Path) -> None:
 
 
 def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:
-    """Return what is claimed, written now if no claims are there.
+    """Return what is claimed, written now if no claims are there: the mean over simulated draws, see ``shaken``.
 
     Raises InputError if no metric tells schedulers apart, if the simulator says something else than when claims were
     made, or if live runs are there and no claims.
@@ -71,7 +71,8 @@ def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:
     elif (out / "live").exists():
         raise InputError("there are live runs and no claims", where=str(path), fix="use a new --out")
     else:
-        told = _register(plan, runs, wanted, seconds_of(out, runs, speed))
+        told = _register(plan, out, wanted, seconds_of(out, runs, speed))
+        told["simulated_sha256"] = digest_of(runs, told["metric"])
         path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     conditions = tuple((one["window"], one["region"]) for one in told["conditions"])
     return Claims(told["metric"], conditions, told["seconds"], told)
@@ -99,16 +100,16 @@ def seconds_of(out: Path, runs: "pd.DataFrame", speed: float) -> "dict[tuple[Con
     return found
 
 
-def digest_of(values: "Value") -> str:
+def digest_of(runs: "pd.DataFrame", metric: str) -> str:
     """Return the digest of simulated values: claims belong to these."""
-    return sha256(repr(sorted(values.items())).encode()).hexdigest()
+    from analysis.validity import values
+
+    return sha256(repr(sorted(values(runs, metric).items())).encode()).hexdigest()
 
 
 def _refuse_another(told: dict[str, Any], runs: "pd.DataFrame", wanted: Wanted, path: Path) -> None:
-    from analysis.validity import values
-
     same = wanted.metric in ("", told["metric"])
-    if not same or told["simulated_sha256"] != digest_of(values(runs, told["metric"])):
+    if not same or told["simulated_sha256"] != digest_of(runs, told["metric"]):
         what = "the simulator says something else than when claims were made" if same else (
             f"claims were made by {told['metric']}, not {wanted.metric}"
         )  # fmt: skip
@@ -116,44 +117,52 @@ def _refuse_another(told: dict[str, Any], runs: "pd.DataFrame", wanted: Wanted, 
 
 
 def _register(
-    plan: "Plan", runs: "pd.DataFrame", wanted: Wanted, took_s: "dict[tuple[Condition, str], float]"
+    plan: "Plan", out: Path, wanted: Wanted, took_s: "dict[tuple[Condition, str], float]"
 ) -> dict[str, Any]:
     """Choose metric and conditions, and tell what is claimed of them."""
-    from analysis.conditions import choose, margin_of
-    from analysis.validity import register, values
+    from analysis.conditions import USUAL, choose, in_units, metric_of
+    from analysis.validity import expected, register
+    from windtunnel.shaken import shaken
 
-    metric, why = _metric(plan, runs, wanted)
-    values_of, margin = values(runs, metric), margin_of(metric)
-    limit_s = wanted.minutes * 60.0 / wanted.repeats
-    chosen = choose(values_of, margin, took_s, wanted.conditions, limit_s)
+    asked = wanted.metric or plan.primary
+    draws = shaken(plan, out, (asked, *USUAL), lambda words: typer.echo(words, err=True))
+    if wanted.ids:
+        draws = [one[one["window_id"].isin(wanted.ids)] for one in draws]
+    metric, why = _metric(draws, asked, named=bool(wanted.metric))
+    known = metric_of(draws, metric)
+    chosen = choose(known, took_s, wanted.conditions, wanted.minutes * 60.0 / wanted.repeats)
     assert chosen is not None  # the metric tells schedulers apart somewhere
-    kept = {cell: value for cell, value in values_of.items() if cell[0] in chosen.conditions}
-    pairs = register(kept, margin=margin)
     return {
-        "metric": metric, "metric_why": why, "margin": margin, "why": chosen.why, "seconds": chosen.seconds,
+        "metric": metric, "metric_why": why, "why": chosen.why, "seconds": chosen.seconds,
         "conditions": [
-            {"window": window, "region": region, "spread": spread, "seconds": sum(
-                took for (where, _), took in took_s.items() if where == (window, region))}
-            for (window, region), spread in zip(chosen.conditions, chosen.spreads, strict=True)
+            {"window": one[0], "region": one[1], "spread": spread, "unit": known.unit[one],
+             "ceiling": expected(known.draws, one),
+             "seconds": sum(took for (where, _), took in took_s.items() if where == one)}
+            for one, spread in zip(chosen.conditions, chosen.spreads, strict=True)
         ],
-        "candidates": len({condition for condition, _ in values_of}), "schedulers": list(plan.schedulers),
-        "simulated_sha256": digest_of(values_of), "pairs": [pair._asdict() for pair in pairs],
+        "simulated": [
+            {"window": window, "region": region, "scheduler": name, "mean": value,
+             "draws": known.draws[(window, region), name]}
+            for ((window, region), name), value in sorted(known.mean.items())
+            if (window, region) in chosen.conditions
+        ],
+        "candidates": len(known.unit), "schedulers": list(plan.schedulers),
+        "pairs": [pair._asdict() for pair in register(in_units(known, chosen.conditions))],
     }  # fmt: skip
 
 
-def _metric(plan: "Plan", runs: "pd.DataFrame", wanted: Wanted) -> tuple[str, str]:
-    """Return the metric to rank by and why; raises InputError if the one asked tells nobody apart."""
+def _metric(draws: "list[pd.DataFrame]", asked: str, *, named: bool) -> tuple[str, str]:
+    """Return the metric to rank by and why; raises InputError if the one named tells nobody apart."""
     from analysis.conditions import telling
 
-    asked = wanted.metric or plan.primary
-    able = dict(telling(runs, asked))
+    able = dict(telling(draws, asked))
     if asked in able:
-        return asked, "as asked" if wanted.metric else "the plan's"
+        return asked, "as asked" if named else "the plan's"
     if not able:
         fix = "press harder (--region 1.2), let engines run fewer at once, or compare other schedulers"
         raise InputError("no metric tells these schedulers apart in the simulator", where="--region", fix=fix)
     best = next(iter(able))
-    if wanted.metric:
+    if named:
         what = f"the simulator tells schedulers apart by {asked} nowhere: nothing could be held against live runs"
         raise InputError(what, where="--metric", fix=f"use {', '.join(able)}")
     typer.echo(f"note: {asked} does not tell these schedulers apart; ranked by {best}", err=True)

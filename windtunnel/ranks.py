@@ -89,10 +89,17 @@ def report(
         Path | None,
         typer.Option("--figures", help="Write figures (SVG, PDF), tables (CSV, LaTeX) and methods here too."),
     ] = None,
+    fidelity: Annotated[
+        Path | None,
+        typer.Option("--fidelity", help="Folder of `windtunnel validate`, whose answer the page shows too."),
+    ] = None,
     metric: Metric = "",
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about a sweep; it opens from disk without network.
+
+    DIR may be the folder of `windtunnel validate`: then the page is about its simulated runs, and whether they hold
+    live.
 
     Example: windtunnel report out/demo --out demo.html --figures figures
     """
@@ -102,11 +109,11 @@ def report(
     from analysis.report import write_report
     from analysis.statistics import statistics
 
-    results_in = _results_folder(folder)
+    results_in, live = _study_folder(folder, fidelity)
     found = find(results_in, metric)
     stats = statistics(found)
-    path = write_report(results_in, out or folder / "report.html", findings=found, stats=stats)
-    files = write_figures(results_in, figures, found, stats) if figures else ()
+    path = write_report(results_in, out or folder / "report.html", findings=found, stats=stats, fidelity=live)
+    files = write_figures(results_in, figures, found, stats, live) if figures else ()
     lost = [check.control for check in broken(found.checks)]
     if as_json:
         answer = {"report": str(path), "bytes": path.stat().st_size, "broken_controls": lost}
@@ -162,6 +169,24 @@ def _results_folder(folder: Path) -> Path:
     inner = folder / "results"
     own = (folder / "plan.json").is_file() or (folder / "runs").is_dir()
     return inner if not own and (inner / "plan.json").is_file() else folder
+
+
+def _study_folder(folder: Path, fidelity: Path | None) -> tuple[Path, dict[str, Any] | None]:
+    """Return the folder of simulated results and the answer of a fidelity study, None without one.
+
+    Raises InputError if a folder that was named as such holds none.
+    """
+    from analysis.fidelity_study import read_study
+    from loadgen.result import InputError
+
+    if fidelity is not None:
+        told = read_study(fidelity)
+        if told is None:
+            fix = "name the --out of a `windtunnel validate` that ran to its end"
+            raise InputError("no answer of a fidelity study lies here", where=str(fidelity), fix=fix)
+        return _results_folder(folder), told
+    own = read_study(folder)
+    return (_results_folder(folder), None) if own is None else (folder / "sim", own)
 
 
 def _regions(found: "Findings", wanted: str) -> tuple[str, ...]:

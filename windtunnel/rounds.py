@@ -1,10 +1,13 @@
-"""The live runs of a fidelity study: schedulers take turns, what is stored stays, what was disturbed is done again."""
+"""Live runs of a fidelity study: schedulers take turns, what is stored stays, what was disturbed is done again."""
 
 import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loadgen.manifest import write_whole
+from sim.calibrate import FILE
 
 if TYPE_CHECKING:
     from analysis.validity import Condition
@@ -56,6 +59,7 @@ def replay_all(
     ids, regions = {window for window, _ in rounds.conditions}, {region for _, region in rounds.conditions}
     plan = replace(rounds.plan, regions=tuple(one for one in rounds.plan.regions if name(one) in regions))
     for turn, place in enumerate(places(rounds.out, rounds.repeats)):
+        _take_capacities(rounds.out / "sim", place)
         every = cells(plan, place, ids, target, rules, "absolute")
         wanted = [one for one in every if (one.window.line.id, one.region.name) in rounds.conditions]
         todo += in_turns(wanted, turn)
@@ -71,6 +75,13 @@ def replay_all(
         account, again = _tried(live, rounds.usual, again, say)
         accounts.append(account)
     return accounts
+
+
+def _take_capacities(simulated: Path, place: Path) -> None:
+    """Let a repeat begin with the capacities that the simulator's runs were given: regions mean the same in both."""
+    measured, own = simulated / FILE, place / FILE
+    if measured.exists() and not own.exists():
+        write_whole(own, measured.read_bytes())
 
 
 def title(live: "Live") -> str:

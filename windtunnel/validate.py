@@ -120,8 +120,8 @@ def listing(claims: "Claims", wanted: "Wanted") -> str:
         f"Ranked by {claims.metric} ({told['metric_why']}). Picked from {told['candidates']} conditions: "
         f"{told['why']}.",
         *(
-            f"  {one['window']} at rho {one['region']}: schedulers lie {one['spread']:.1f} margins apart, "
-            f"{one['seconds'] / 60.0:.1f} min a round"
+            f"  {one['window']} at rho {one['region']}: schedulers lie {one['spread']:.1f} units of "
+            f"{one['unit']:.3g} apart, {one['seconds'] / 60.0:.1f} min a round"
             for one in told["conditions"]
         ),
         f"{len(told['pairs'])} claims are registered: "

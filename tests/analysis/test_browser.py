@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from analysis.fidelity_study import judged
 from analysis.findings import find
 from analysis.report import write_report
+from tests.analysis.fidelity_world import make_study
 
 CHROMIUM = (
     os.environ.get("WINDTUNNEL_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -26,8 +28,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def page_of(usual: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("browser") / "report.html"
-    return write_report(usual, out, findings=find(usual))
+    folder = tmp_path_factory.mktemp("browser")
+    live = judged(make_study(folder / "study"), 3, "paced")
+    return write_report(usual, folder / "report.html", findings=find(usual), fidelity=live)
 
 
 @pytest.fixture(scope="module")

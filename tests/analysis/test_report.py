@@ -15,7 +15,7 @@ from loadgen.result import InputError
 SMALL = {"sources": ("azure_surrogate", "burstgpt_surrogate"), "regions": (0.85, 1.1), "windows": 8}
 SECTIONS = (
     "summary", "ranks", "agreement", "reversals", "differences", "curves", "metrics", "cards", "precision",
-    "portable", "causes", "controls", "trust", "methods", "reproduce",
+    "portable", "causes", "fidelity", "controls", "trust", "methods", "reproduce",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr", "circle", "rect", "path", "line", "polygon", "polyline"}
 
