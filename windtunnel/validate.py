@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.gpus import Gpu
 from windtunnel.up import DEFAULT_FOLDER, AsJson, Folder
 
 if TYPE_CHECKING:
+    from services.live_run import Target
     from windtunnel.claims import Claims, Wanted
+    from windtunnel.rounds import Rounds
 
 POLICIES = ("fcfs-chunked", "sjf-pred", "edf", "strict-tiers:preempt=1", "vtc", "lifo")
 """Compared unless others are named: all run inside vLLM, and they differ."""
@@ -45,6 +48,13 @@ def validate(
         bool, typer.Option("--dry-run", help="Simulate, register and list what would run; run nothing live.")
     ] = False,
     lag_p99_ms: Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")] = 50.0,
+    gpu: Gpu = "",
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="With --gpu: a profile of your own (`windtunnel profile --gpu`), not the roofline."
+        ),
+    ] = "",
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
@@ -55,15 +65,37 @@ def validate(
     schedulers take turns. The same command goes on after a stop. Exits 1 if the order does not hold, or if repeats
     differ more than schedulers do.
 
+    With --gpu (untested) the preset's own testbed is started in OUT/testbed and stopped afterwards.
+
     Example: windtunnel validate windows --conditions 2 --repeats 3 --out out/fidelity
     """
-    from analysis.fidelity_study import judged, write
-    from windtunnel.claims import Wanted
-    from windtunnel.rounds import replay_all
+    from contextlib import nullcontext
 
+    from schedulers.errors import InputError
+    from windtunnel.claims import Wanted
+    from windtunnel.gpus import running
+
+    if profile and not gpu:
+        raise InputError(
+            "the testbed has its own profile", where="--profile", fix="leave it out, or add --gpu"
+        )
     specs = tuple(scheduler or [f"{name}+least-requests" for name in POLICIES])
     wanted = Wanted(metric, conditions, repeats, minutes, frozenset(window or ()))
-    rounds, target, claims = _prepared(folder, windows, (specs, tuple(region or REGIONS)), out, wanted)
+    asked = (specs, tuple(region or REGIONS))
+    with running(gpu, out / "testbed", profile) if gpu else nullcontext(folder) as place:
+        rounds, target, claims = _prepared(place, windows, asked, out, wanted)
+        _played(rounds, target, claims, (wanted, dry_run, as_json, lag_p99_ms))
+
+
+def _played(
+    rounds: "Rounds", target: "Target", claims: "Claims", told_how: "tuple[Wanted, bool, bool, float]"
+) -> None:
+    """Tell what will run, run it, judge it and tell the answer; exits 1 if the order does not hold."""
+    from analysis.fidelity_study import judged, write
+    from windtunnel.rounds import replay_all
+
+    wanted, dry_run, as_json, lag_p99_ms = told_how
+    out = rounds.out
     if not as_json or dry_run:
         typer.echo(json.dumps(claims.told) if as_json else listing(claims, wanted), err=not dry_run)
     if dry_run:
@@ -71,7 +103,7 @@ def validate(
     replay_all(
         rounds, target, _rules(target, lag_p99_ms), claims.seconds, lambda words: typer.echo(words, err=True)
     )
-    told = judged(out, repeats, target.driver, rounds.usual)
+    told = judged(out, wanted.repeats, target.driver, rounds.usual)
     write(told, out)
     if as_json:
         typer.echo(json.dumps(told, allow_nan=False))

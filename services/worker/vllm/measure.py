@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,22 @@ from schedulers.view import Tiers
 from services.worker.vllm.settings import told
 from sim.rig import ATTENTION, DECODES, KV, PREFILL
 
-BATCHES, CONTEXTS = (1, 4, 8, 16), (16, 256, 1024)
-PROMPTS = (16, 64, 128, 256, 512, 1900)
+
+class Grid(NamedTuple):
+    """Which steps are timed: requests at once by tokens of context, prompts, and the most tokens of a step."""
+
+    batches: tuple[int, ...]
+    contexts: tuple[int, ...]
+    prompts: tuple[int, ...]
+    budget: int
+
+
+GRIDS = {
+    "cpu": Grid((1, 4, 8, 16), (16, 256, 1024), (16, 64, 128, 256, 512, 1900), 512),
+    "gpu": Grid((1, 8, 32, 64), (64, 512, 1900), (64, 256, 512, 1024, 1900), 2048),  # not run
+}
+"""By what the engine runs on: a GPU takes larger batches before its steps take longer."""
+
 STEPS = 10
 """Decode steps timed in a cell; a prompt longer than the budget is timed chunk by chunk, each at its offset."""
 
@@ -36,8 +50,8 @@ def engine_for(model: str, device: str) -> Any:
             dtype="float32" if device == "cpu" else "auto",
             enforce_eager=True,
             max_model_len=2048,
-            max_num_seqs=max(BATCHES),
-            max_num_batched_tokens=512,
+            max_num_seqs=max(GRIDS[device].batches),
+            max_num_batched_tokens=GRIDS[device].budget,
             block_size=32,
             enable_prefix_caching=False,
             async_scheduling=False,
@@ -48,19 +62,19 @@ def engine_for(model: str, device: str) -> Any:
     )
 
 
-def cells() -> Iterator[tuple[int, int, int]]:
+def cells(grid: Grid) -> Iterator[tuple[int, int, int]]:
     """Yield (requests, prompt tokens, output tokens) of each cell."""
-    yield from ((batch, context, STEPS) for batch in BATCHES for context in CONTEXTS)
-    yield from ((1, prompt, 1) for prompt in PROMPTS)
+    yield from ((batch, context, STEPS) for batch in grid.batches for context in grid.contexts)
+    yield from ((1, prompt, 1) for prompt in grid.prompts)
 
 
-def timed(engine: Any, turn: int) -> Iterator[list[float]]:
+def timed(engine: Any, turn: int, grid: Grid) -> Iterator[list[float]]:
     """Yield a row a step over the whole grid: prefill tokens, their attention work, decodes, KV tokens, seconds."""
     from vllm import SamplingParams
 
     plant = engine.engine_core.engine_core.scheduler.shadow.rig.plant
     number = 0
-    for batch, prompt, output in cells():
+    for batch, prompt, output in cells(grid):
         for _ in range(batch):
             params = SamplingParams(max_tokens=output, ignore_eos=True, temperature=0.0, detokenize=False)
             ids = [1 + (number * 31 + place) % 2000 for place in range(prompt)]
@@ -80,14 +94,14 @@ def main(arguments: list[str]) -> int:
     import vllm
 
     engine = engine_for(model, device)
-    for warm, _ in enumerate(timed(engine, 0)):
+    for warm, _ in enumerate(timed(engine, 0, GRIDS[device])):
         if warm >= WARM and not engine.has_unfinished_requests():
             break
     for turn in range(1, turns + 1):
         with (folder / f"rows-{turn}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(arguments[4].split(","))
-            writer.writerows(timed(engine, turn))
+            writer.writerows(timed(engine, turn, GRIDS[device]))
     blocks = engine.vllm_config.cache_config.num_gpu_blocks - 1
     sys.stdout.write(json.dumps({"vllm": vllm.__version__, "blocks": blocks}) + "\n")
     return 0
