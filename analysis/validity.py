@@ -27,7 +27,10 @@ EFFECT_LEAST = 1.0
 """A verdict needs differences between schedulers at least this many times those between repeats."""
 
 CEILING_LEAST = 0.5
-"""A verdict needs repeats whose orders agree at least so well (tau-b)."""
+"""A verdict needs repeats whose orders agree at least so well (tau-b), or an agreement that is no chance."""
+
+CHANCE_MOST = 0.05
+"""Most random orders that may agree as well as the simulator's where single repeats agree badly among themselves."""
 
 LEAST = 1.0
 """A pair that is nearer, in units of its condition, is borderline."""
@@ -265,8 +268,11 @@ def sentence(of: Verdict) -> str:
             f"No verdict: repeats of one cell lie {of.noise:.3g} apart and schedulers {of.effect:.3g}: "
             "the noise is as large as the effect."
         )
-    if of.ceiling < CEILING_LEAST:
-        return f"No verdict: two repeats agree only {of.ceiling:.2f} with each other, so nothing could agree well."
+    if of.ceiling < CEILING_LEAST and not of.chance <= CHANCE_MOST:
+        return (
+            f"No verdict: repeats agree only {of.ceiling:.2f} among themselves, and a random order would agree as well "
+            f"as the simulator's ({of.tau:.2f}) in {of.chance:.0%} of draws."
+        )
     against = (
         f"agreement {of.tau:.2f}, repeats agree {of.ceiling:.2f} among themselves, and of {of.clear} differences "
         f"that live runs show clearly {of.same} are the same way round"

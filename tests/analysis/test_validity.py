@@ -63,7 +63,8 @@ def test_an_order_in_between_holds_in_part():
     assert told.tau == pytest.approx(2.0 / 3.0)
     assert "holds in part" in told.words
     assert sentence(told._replace(effect=told.noise / 2.0)).startswith("No verdict")
-    assert sentence(told._replace(ceiling=0.3)).startswith("No verdict: two repeats agree only 0.30")
+    assert sentence(told._replace(ceiling=0.3)).startswith("No verdict: repeats agree only 0.30")
+    assert "holds as far" in sentence(told._replace(ceiling=0.3, chance=0.01))
 
 
 def test_drift_is_how_far_whole_repeats_lie_apart():
