@@ -270,7 +270,7 @@ def sentence(of: Verdict) -> str:
         )
     if of.ceiling < CEILING_LEAST and not of.chance <= CHANCE_MOST:
         return (
-            f"No verdict: repeats agree only {of.ceiling:.2f} among themselves, and a random order would agree as well "
+            f"No verdict: repeats agree only {of.ceiling:.2f} among themselves, and a random order agrees as well "
             f"as the simulator's ({of.tau:.2f}) in {of.chance:.0%} of draws."
         )
     against = (
