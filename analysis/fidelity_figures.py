@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.charts import Figure, as_spec, colour, names_axis, over, tips
+from analysis.charts import NARROW, Figure, as_spec, colour, names_axis, over, tips
 from analysis.fidelity_words import short
 from analysis.metrics import METRICS, split_column
 
 SIMULATED, SHAKEN, LIVE = "simulated, mean", "arrivals shaken", "live run"
-LOOKS = {SIMULATED: ("s1", "diamond", 130), SHAKEN: ("s1", "stroke", 90), LIVE: ("s2", "circle", 50)}
+LOOKS = {SIMULATED: ("s1", "diamond", 130), SHAKEN: ("s1", "cross", 34), LIVE: ("s2", "circle", 50)}
 """Colour, mark and size of each."""
 
 PANEL_PX = 360
@@ -38,7 +38,7 @@ def _figure(one: Mapping[str, Any], metric: str) -> Figure:
     looks = alt.Scale(domain=list(LOOKS), range=[colour(look[0]) for look in LOOKS.values()])
     marks = alt.Scale(domain=list(LOOKS), range=[look[1] for look in LOOKS.values()])
     sizes = alt.Scale(domain=list(LOOKS), range=[look[2] for look in LOOKS.values()])
-    legend = alt.Legend(title=None, orient="top")
+    legend = alt.Legend(title=None, orient="top", columns=alt.ExprRef(expr=NARROW))
     mark = alt.Chart()
     made = over(
         mark.mark_rule(color=colour("line")).encode(x=alt.X("min(value):Q"), x2=alt.X2("max(value):Q")),

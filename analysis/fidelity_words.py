@@ -53,17 +53,17 @@ def answer_table(of: Told) -> Table:
 
 def claim_table(of: Told) -> Table:
     """Return the claims that were registered, with what became of each."""
-    columns = ("claim", "first", "second", "simulated", "least gap|number", "held|count", "broken|count",
-               "unclear|count", "so")  # fmt: skip
+    columns = ("claim", "first", "second", "so", "held|count", "broken|count", "unclear|count", "least gap|number",
+               "first better at", "second better at")  # fmt: skip
     rows = []
     for one in of["pairs"]:
         pair = one["pair"]
-        said = "; ".join(
-            f"{'first' if sign > 0 else 'second'} better at {where}"
-            for where, sign in sorted(pair["signs"].items())
-        )
-        rows.append((pair["kind"], short(pair["first"]), short(pair["second"]), said, pair["least_gap"], one["held"],
-                     one["broken"], one["unclear"], one["says"]))  # fmt: skip
+        where = [
+            ", ".join(place_words(name) for name, sign in sorted(pair["signs"].items()) if sign == side)
+            for side in (1, -1)
+        ]
+        rows.append((pair["kind"], short(pair["first"]), short(pair["second"]), one["says"], one["held"],
+                     one["broken"], one["unclear"], pair["least_gap"], *where))  # fmt: skip
     return table("fidelity-claims", "Claims registered before anything ran live", columns, rows)
 
 
@@ -131,7 +131,7 @@ def sentences(of: Told) -> list[str]:
         f"held, {count['broken']} were broken and {count['unclear']} lie within the noise of repeats.",
     ]
     if told["chance"] is not None:
-        found.append(f"A random order agrees as well in {told['chance']:.1%} of draws.")
+        found.append(f"A random order agrees as well in {told['chance']:.2%} of draws.")
     if of["attainment"]:
         off = of["attainment"]
         found.append(
@@ -170,6 +170,12 @@ def as_markdown(of: Told) -> str:
             ]
             lines += [f"| {' | '.join(row)} |" for row in one.shown()]
     return "\n".join(lines) + "\n"
+
+
+def place_words(condition: str) -> str:
+    """Return a condition, "WINDOW RHO", with the window by its digest: "c044a3c88a at rho 1.5"."""
+    window, _, region = condition.rpartition(" ")
+    return f"{window.rpartition('-')[2]} at rho {region}"
 
 
 def short(scheduler: str) -> str:

@@ -117,6 +117,7 @@ def test_its_figures_are_valid_and_hold_every_live_run(told):
     (one, other) = figures(told)
     rows = one.spec["data"]["values"]
     assert [row["what"] for row in rows].count("live run") == 9
+    assert [row["what"] for row in rows].count("arrivals shaken") == 6
     assert "edf 0.8 simulated" in one.told
     assert one.name != other.name
     alt.Chart.from_dict(one.spec, validate=True)
