@@ -46,13 +46,21 @@ def real_workers(kind: str, model: str, paced: bool) -> "RealWorkers":
     return RealWorkers(python, str(where.resolve()) if where.exists() else model, KINDS[kind], paced)
 
 
-def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool) -> "Fleet":
-    """Return the fleet of real engines: a plan's own, or one that suits a small model on a CPU."""
+def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool, profile: str = "") -> "Fleet":
+    """Return the fleet of real engines: a plan's own, or one that suits a small model on a CPU.
+
+    ``profile`` is a name or file that stands for the plan's or the model's own. Raises InputError for one unknown.
+    """
+    from sim.profile import load
+
+    if profile:
+        load(profile)  # says what is wrong with it before an engine is started
+        profile = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
     if own or real.device == "gpu":
-        return fleet
+        return replace(fleet, profile=profile or fleet.profile)
     return replace(
         fleet,
-        profile=str(profile_of(real.model, paced=real.paced)),
+        profile=profile or str(profile_of(real.model, paced=real.paced)),
         sequences_max=SLOTS,
         budget_max=512,
         block_tokens=32,

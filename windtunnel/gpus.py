@@ -62,16 +62,21 @@ def plan_of(named: str, profile: str = "") -> "Plan":
     """Return the plan of a preset's testbed, targets suited to its steps; ``profile`` may be a file of your own."""
     from dataclasses import replace
 
-    from windtunnel.engines import real_tiers
+    from services.local import RealWorkers
+    from windtunnel.engines import real_fleet, real_tiers
     from windtunnel.up import live_plan
 
     preset, usual = preset_of(named)
-    profile = str(Path(profile).resolve()) if profile.endswith(".toml") else profile
     known = live_plan("quick", 1)
+    real = RealWorkers("", preset.model, "gpu")
     fleet = replace(
-        known.fleet, profile=profile or usual, sequences_max=preset.slots, budget_max=preset.budget,
-        block_tokens=16, blocks=preset.blocks, model_tokens=8192,
-    )  # fmt: skip
+        real_fleet(known.fleet, real, own=False, profile=profile or usual),
+        sequences_max=preset.slots,
+        budget_max=preset.budget,
+        block_tokens=16,
+        blocks=preset.blocks,
+        model_tokens=8192,
+    )
     return replace(known, fleet=fleet, tiers=real_tiers(known.tiers, known.fleet, fleet))
 
 

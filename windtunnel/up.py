@@ -28,6 +28,9 @@ Stretched = Annotated[
 Steps = Annotated[
     Path | None, typer.Option("--steps", help="Folder for a log of each worker's steps, WORKER.jsonl.")
 ]
+OwnProfile = Annotated[
+    str, typer.Option(help="Step times of real engines: a profile's name or file; the model's if unsaid.")
+]
 
 DEFAULT_FOLDER = Path(".windtunnel")
 NOT_READY = 8
@@ -56,6 +59,7 @@ def up(
     ] = "sim",
     model: Model = "",
     stretched: Stretched = False,
+    profile: OwnProfile = "",
     scaler: Annotated[
         bool, typer.Option("--scaler", help="Let a policy that scales start and stop workers.")
     ] = False,
@@ -83,7 +87,7 @@ def up(
     from services.local import NotReadyError, Wish, start
     from windtunnel.analysis import beside
 
-    known, real = engines_of(plan, workers, worker, model, stretched)
+    known, real = engines_of(plan, workers, worker, model, stretched, profile)
     most = fleet_limit(scaler, workers, workers_min, workers_max)
     wish = Wish(
         folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
@@ -114,21 +118,21 @@ def announce(state: "State", folder: Path, analysis: Path | None) -> None:
 
 
 def engines_of(
-    plan: str, workers: int, worker: str, model: str, stretched: bool
+    plan: str, workers: int, worker: str, model: str, stretched: bool, profile: str = ""
 ) -> "tuple[Plan, RealWorkers | None]":
     """Return the plan with its fleet, and what runs real engines if any are asked for; raises InputError."""
     from dataclasses import replace
 
     known = live_plan(plan, workers)
-    if worker == "sim" and (model or stretched):
-        what = "--model and --paced are about real engines"
+    if worker == "sim" and (model or stretched or profile):
+        what = "--model, --paced and --profile are about real engines"
         raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
     if worker == "sim":
         return known, None
     from windtunnel.engines import real_fleet, real_tiers, real_workers
 
     real, own = real_workers(worker, model, stretched), plan != "quick"
-    fleet = real_fleet(known.fleet, real, own=own)
+    fleet = real_fleet(known.fleet, real, own=own, profile=profile)
     tiers = known.tiers if own or fleet == known.fleet else real_tiers(known.tiers, known.fleet, fleet)
     return replace(known, fleet=fleet, tiers=tiers), real
 

@@ -84,3 +84,14 @@ def test_a_small_engine_runs_few_at_once_so_that_order_matters(tmp_path):
     fleet = real_fleet(Fleet(engines=2), RealWorkers("python", str(tmp_path), "cpu", paced=True), own=False)
     assert (fleet.sequences_max, fleet.engines) == (8, 2)
     assert load(fleet.profile).name == "tiny/cpu-paced"
+
+
+def test_a_profile_of_ones_own_stands_for_the_models(tmp_path):
+    (tmp_path / "windtunnel.json").write_text('{"kind": "tiny"}')
+    own = tmp_path / "mine.toml"
+    save(load("llama-3.1-8b/a100-80g"), own)
+    real = RealWorkers("python", str(tmp_path), "cpu")
+    assert real_fleet(Fleet(), real, own=False, profile=str(own)).profile == str(own.resolve())
+    assert real_fleet(Fleet(engines=3), real, own=True, profile=str(own)) == Fleet(str(own.resolve()), 3)
+    with pytest.raises(InputError):
+        real_fleet(Fleet(), real, own=False, profile="gpt-9/abacus")
