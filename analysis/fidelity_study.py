@@ -63,7 +63,7 @@ def judged(out: Path, repeats: int, driver: str, usual: float = 1.0) -> dict[str
         ],
         "errors": _errors(against, folders),
         "attainment": attainment_errors([pair for listed in against for pair in listed]),
-        "pressure": pressure,
+        "pressure": pressure, "asked": len(chosen) * len(told["schedulers"]) * repeats,
         "drift": _drift(live, pressure, metric),
     }  # fmt: skip
 

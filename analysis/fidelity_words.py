@@ -144,6 +144,11 @@ def sentences(of: Told) -> list[str]:
         found.append(
             f"{same['simulated']:.0%} of requests ran on the engine that the simulator chose{beside}."
         )
+    if len(of["pressure"]) < of["asked"]:
+        lost = of["asked"] - len(of["pressure"])
+        found.append(
+            f"{lost} of {of['asked']} live runs are missing: they did not count, or never ran. A scheduler without all of its repeats is left out of that condition; the same command makes them."
+        )
     missed = sum(one["missed"] for one in of["pressure"])
     if missed:
         found.append(f"{missed} of {len(of['pressure'])} live runs missed their pressure by more than 10 %.")

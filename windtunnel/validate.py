@@ -47,6 +47,10 @@ def validate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Simulate, register and list what would run; run nothing live.")
     ] = False,
+    redo_missed: Annotated[
+        bool,
+        typer.Option("--redo-missed", help="Make stored runs again whose engines missed their pressure."),
+    ] = False,
     lag_p99_ms: Annotated[float, typer.Option(help="Most lag of a valid run, 99th percentile.")] = 50.0,
     gpu: Gpu = "",
     profile: Annotated[
@@ -84,6 +88,7 @@ def validate(
     asked = (specs, tuple(region or REGIONS))
     with running(gpu, out / "testbed", profile) if gpu else nullcontext(folder) as place:
         rounds, target, claims = _prepared(place, windows, asked, out, wanted)
+        rounds = rounds._replace(redo=redo_missed)
         _played(rounds, target, claims, (wanted, dry_run, as_json, lag_p99_ms))
 
 

@@ -81,6 +81,15 @@ def test_noise_as_large_as_the_effect_gets_no_verdict(tmp_path):
     assert "held" not in {one["says"] for one in told["pairs"]}
 
 
+def test_a_run_that_is_missing_is_said_and_its_scheduler_left_out_there(tmp_path):
+    folder = make_study(tmp_path / "gap")
+    shard = sorted((folder / "live" / "repeat-2" / "runs").iterdir())[0]
+    shard.unlink()
+    told = judged(folder, 3, "paced")
+    assert sorted(len(one["schedulers"]) for one in told["conditions"]) == [2, 3]
+    assert any("1 of 18 live runs are missing" in one for one in sentences(told))
+
+
 def test_one_repeat_is_judged_and_gets_no_verdict(study):
     told = judged(study, 1, "paced")
     assert "without repeats" in told["verdict"]["words"]

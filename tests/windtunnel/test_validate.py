@@ -133,7 +133,7 @@ def test_a_disturbed_run_leaves_the_results_and_is_kept_beside_them(tmp_path):
     for name in (*names, "runs/w-1.2-other.parquet"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    set_aside(live, SimpleNamespace(run_id="abc"))
+    set_aside(live, "abc")
     assert all((tmp_path / DISTURBED / name).exists() and not (tmp_path / name).exists() for name in names)
     assert (tmp_path / "runs/w-1.2-other.parquet").exists()
 
