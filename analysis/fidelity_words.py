@@ -147,7 +147,8 @@ def sentences(of: Told) -> list[str]:
     if len(of["pressure"]) < of["asked"]:
         lost = of["asked"] - len(of["pressure"])
         found.append(
-            f"{lost} of {of['asked']} live runs are missing: they did not count, or never ran. A scheduler without all of its repeats is left out of that condition; the same command makes them."
+            f"{lost} of {of['asked']} live runs are missing: they did not count, or never ran. "
+            "A scheduler without all of its repeats is left out of that condition; the same command makes them."
         )
     missed = sum(one["missed"] for one in of["pressure"])
     if missed:
