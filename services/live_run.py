@@ -3,8 +3,10 @@
 import asyncio
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,6 +236,7 @@ def store(live: Live, played: Played) -> Account:
         "lag_p50_s": told.lag.p50_s, "lag_p99_s": told.lag.p99_s, "lag_max_s": told.lag.max_s,
         "speed": live.target.speed, "cpu_share": told.health.cpu_share,
         "lost_tokens": float(trails.lost.sum()), "repeated_tokens": float(trails.repeated.sum()),
+        **trails.moved(),
     }  # fmt: skip
     row = run_row(key, facts, known, metrics, extra)
     if totals is None:  # not zero but unknown
@@ -263,6 +266,8 @@ def summary_of(live: Live, told: Replayed, key: RunKey, kept_in: str) -> dict[st
         "lost_requests": total - ended, "lost_tokens": int(trails.lost.sum()),
         "repeated_tokens": int(trails.repeated.sum()), "miscounted": int(trails.miscounted.sum()),
         "lag": told.lag._asdict(), "limits": asdict(live.rules.limits), "health": told.health._asdict(),
+        "moves": {name: value for name, value in trails.moved().items() if not isnan(value)}
+        | {"why": dict(Counter(one.why for one in trails.moves if one.why))},
         "took_s": told.took_s, "stopped": told.stopped, "valid": told.valid, "faults": list(told.faults),
         "kept_in": kept_in,
     }  # fmt: skip

@@ -94,12 +94,16 @@ class State:
 
 @dataclass(frozen=True)
 class RealWorkers:
-    """Workers with a real engine: the Python that has vLLM, the model; paced: steps are stretched to the profile."""
+    """Workers with a real engine: the Python that has vLLM, the model; paced: steps are stretched to the profile.
+
+    ``moves`` is how running requests travel: "recompute" or "nixl".
+    """
 
     python: str
     model: str
     device: str = "cpu"
     paced: bool = False
+    moves: str = "recompute"
 
 
 @dataclass(frozen=True)

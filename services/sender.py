@@ -5,7 +5,7 @@ from math import nan
 
 from loadgen.facts import EXPIRED, FAILED, FINISHED, REJECTED
 from loadgen.replay.schedule import Asked, Schedule
-from loadgen.replay.trails import Ending, Trails
+from loadgen.replay.trails import Ending, Moved, Trails
 from services.client import Conversation
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 from services.rpc.windtunnel.v1.dispatcher_pb2 import SubmitRequest
@@ -98,4 +98,8 @@ def ending_of(told: wire.Ending) -> Ending:
         dispatched_after_s=told.dispatched_after_s if told.HasField("dispatched_after_s") else nan,
         started_after_s=told.started_after_s if told.HasField("started_after_s") else nan,
         usage_tokens=told.output_tokens,
+        moves=tuple(
+            Moved(one.way, one.bytes, one.stall_s if one.HasField("stall_s") else nan, one.why)
+            for one in told.moves
+        ),
     )

@@ -55,8 +55,9 @@ def worker_toml(wish: "Wish", state: "State", name: str, dispatcher: str) -> str
     if wish.steps is not None:
         lines.append(f"steps = {json.dumps(str(wish.steps.resolve()))}")
     if wish.real is not None:
-        asked = {"model": wish.real.model, "device": wish.real.device, "paced": wish.real.paced}
-        lines += [f"{key} = {json.dumps(value)}" for key, value in asked.items()]
+        lines += [
+            f"{key} = {json.dumps(value)}" for key, value in asdict(wish.real).items() if key != "python"
+        ]
     lines.append("[fleet]")
     lines += [
         f"{key} = {json.dumps(value)}"

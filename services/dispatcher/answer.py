@@ -37,8 +37,8 @@ class Answer:
     __slots__ = (
         "arrived_s", "asked_from", "attempt", "client_to", "credit_to", "digest", "dispatched_s", "ended_s",
         "ending", "engine", "first_s", "journalled", "kept", "last_s", "listeners", "longest_gap_s",
-        "migrations", "most", "noted", "number", "owner", "pieces", "preemptions", "prompt_tokens", "request_id",
-        "resumable", "sequence", "started_s", "submission", "taken", "tenant", "tokens", "unsure_from",
+        "migrations", "most", "moves", "noted", "number", "owner", "pieces", "preemptions", "prompt_tokens",
+        "request_id", "resumable", "sequence", "started_s", "submission", "taken", "tenant", "tokens", "unsure_from",
     )  # fmt: skip
 
     def __init__(self, number: int, submission: door.SubmitRequest, owner: str, arrived_s: float) -> None:
@@ -51,6 +51,7 @@ class Answer:
         self.longest_gap_s = 0.0
         self.prompt_tokens = self.tenant = 0
         self.attempt = self.sequence = self.migrations = self.preemptions = 0
+        self.moves: list[wire.Move] = []  # since this process started; the journal counts them only
         self.engine = -1
         self.tokens: array[int] = array("I")
         self.pieces: list[str] = []
@@ -83,8 +84,10 @@ class Answer:
             self.pieces.extend(run.pieces[-fresh:])
         if self.first_s < 0.0:
             self.first_s = now_s
-        elif now_s - self.last_s > self.longest_gap_s:
-            self.longest_gap_s = now_s - self.last_s
+        else:
+            self.longest_gap_s = max(self.longest_gap_s, now_s - self.last_s)
+            if self.moves and not self.moves[-1].HasField("stall_s"):
+                self.moves[-1].stall_s = now_s - self.last_s
         self.last_s = now_s
         return fresh
 
@@ -111,6 +114,7 @@ class Answer:
         ending.output_tokens = len(self.tokens)
         ending.engine, ending.attempts = self.engine, self.attempt
         ending.migrations, ending.preemptions = self.migrations, self.preemptions
+        ending.moves.extend(self.moves)
         ending.ended_after_s = now_s - self.arrived_s
         if self.dispatched_s >= 0.0:
             ending.dispatched_after_s = self.dispatched_s - self.arrived_s

@@ -7,6 +7,7 @@ from schedulers.cost import blocks_for
 from schedulers.decisions import Decision
 from services.dispatcher.answer import Answer, enqueue_of
 from services.dispatcher.logs import log
+from services.rpc.windtunnel.v1 import request_pb2 as wire
 from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.store.records import Sent
 
@@ -18,7 +19,7 @@ COMMITTED_MAX = 256
 
 
 class Move(NamedTuple):
-    """One migration under way; ``copied`` and ``stopped`` are token counts, -1 before."""
+    """One migration under way; ``copied`` and ``stopped`` are token counts, -1 before; ``how`` is what both said."""
 
     migration: int
     answer: Answer
@@ -29,6 +30,7 @@ class Move(NamedTuple):
     copied: int = -1
     stopped: int = -1
     blocks: int = 0
+    how: wire.Move = wire.Move()
 
 
 class Migrations:
@@ -79,9 +81,13 @@ class Migrations:
         elif kind == "reserved" and engine == move.target:
             self._copy(move, said.reserved.ticket)
         elif kind == "stopped" and engine == move.source:
-            self._advance(move._replace(stopped=said.stopped.generated, blocks=said.stopped.blocks))
+            how = wire.Move(way=move.how.way, bytes=move.how.bytes, why=said.stopped.why or move.how.why)
+            stopped, blocks = said.stopped.generated, said.stopped.blocks
+            self._advance(move._replace(stopped=stopped, blocks=blocks, how=how))
         elif kind == "copied" and engine == move.target:
-            self._advance(move._replace(copied=said.copied.generated))
+            copied = said.copied
+            how = wire.Move(way=copied.way, bytes=copied.bytes, why=copied.why or move.how.why)
+            self._advance(move._replace(copied=copied.generated, how=how))
 
     def _fell(self, engine: int, said: link.MigrationStep) -> None:
         """A destination that can't go on after all: the request is computed again elsewhere."""
@@ -119,6 +125,7 @@ class Migrations:
         answer.sequence = heart.desk.moved(answer.number, move.target, heart.clock())
         answer.attempt, answer.engine = heart.desk.attempts[answer.number], move.target
         answer.migrations += 1
+        answer.moves.append(move.how)
         self.committed[move.migration] = answer, answer.attempt
         while len(self.committed) > COMMITTED_MAX:
             self.committed.popitem(last=False)
@@ -133,6 +140,8 @@ class Migrations:
         self._order(move, move.target, commit=commit)
         self._order(move, move.source, commit=link.Commit(attempt=old, next_index=where))
         heart.metrics.migrated(answer, move.cause, move.blocks)
+        if move.how.why:
+            log.info("move without its KV", number=answer.number, way=move.how.way, why=move.how.why)
 
     def abort(self, move: Move, why: str) -> None:
         """Give a move up: the source goes on, the destination frees what it set aside."""

@@ -94,12 +94,16 @@ class Moves(WorkerPeerServicer):
     def call_off(self, number: int) -> None:
         """Give reserved blocks back, and let a request that stood still go on."""
         if self.incoming.pop(number, None) is not None:
-            self.worker.engine.release(number)
-            self.worker.stir()
+            self._drop(number)
         leaving = self.outgoing.pop(number, None)
         if leaving is not None:
             leaving.task.cancel()
             self._go_on(number, leaving)
+
+    def _drop(self, number: int) -> None:
+        """Let go of what was kept for a request that does not come."""
+        self.worker.engine.release(number)
+        self.worker.stir()
 
     def call_all_off(self) -> None:
         """The link is gone and with it whoever would commit: nothing stays half-moved."""
@@ -128,6 +132,7 @@ class Moves(WorkerPeerServicer):
                 reply: TransferReply = await call
             if not reply.taken:
                 raise MoveError(reply.why)
+            self.worker.gauges.bytes_out.inc(reply.fetched_bytes)
             self._tell(migration, number, stopped=stopped)
         except (MoveError, grpc.aio.AioRpcError, OSError) as error:
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
@@ -223,7 +228,7 @@ class Moves(WorkerPeerServicer):
             or coming.state is None
             or not self._adopt(coming, commit.next_index, commit.credit_to)
         ):
-            self.worker.engine.release(number)
+            self._drop(number)
             self._tell(order.migration, number, failed=Failed(why="it never arrived whole"))
         self.worker.sequence = max(self.worker.sequence, commit.sequence)
 
@@ -267,9 +272,15 @@ class Moves(WorkerPeerServicer):
                 coming.state = chunk.state
         if coming is None or coming.state is None:
             return TransferReply(taken=False, why="the last chunk is missing")
-        generated = len(coming.state.generated)
-        self._tell(coming.migration, coming.order.number, copied=Copied(generated=generated))
-        return TransferReply(taken=True)
+        copied = await self._take_in(coming, coming.state)
+        if self.incoming.get(coming.order.number) is not coming:
+            return TransferReply(taken=False, why="it was called off")
+        self._tell(coming.migration, coming.order.number, copied=copied)
+        return TransferReply(taken=True, fetched_bytes=copied.bytes - coming.payload_bytes)
+
+    async def _take_in(self, coming: Incoming, state: TransferState) -> Copied:
+        """Make the request ready to go on here; returns how it will."""
+        return Copied(generated=len(state.generated), way="blocks", bytes=coming.payload_bytes)
 
     def _misfit(self, coming: Incoming, state: TransferState) -> str:
         """Say why what arrived is not the whole request, "" if it is."""

@@ -15,7 +15,7 @@ from loadgen.replay.lag import Lag, LagLimits, lag_of
 from loadgen.replay.run import Replay, ReplayRules
 from loadgen.replay.schedule import seed_of
 from loadgen.replay.tokens import tokens_at
-from loadgen.replay.trails import Ending, Trails
+from loadgen.replay.trails import Ending, Moved, Trails
 from loadgen.result import REASONS
 from loadgen.tables import broken_facts
 from schedulers.errors import InputError
@@ -204,6 +204,19 @@ def test_lost_repeated_and_false_tokens_are_counted():
     seen.ended(2, Ending(FINISHED, "length", usage_tokens=6), 2.0)
     assert seen.miscounted.tolist() == [False, False, True, False]
     assert seen.repeated[2] == 1
+
+
+def test_moves_are_counted_by_way_with_their_bytes_and_downtime():
+    """Times are scaled by the speed; a move after which no token came has no downtime."""
+    seen = trails(speed=2.0)
+    assert isnan(seen.moved()["move_stall_p50_s"])
+    told = (Moved("nixl", 4096, 0.1), Moved("recompute", 0, 0.3, "it is short"), Moved("nixl", 8192))
+    seen.sent(0, 0.0)
+    seen.ended(0, Ending(FINISHED, "length", migrations=3, moves=told), 1.0)
+    assert seen.moved() == {
+        "moves_blocks": 0.0, "moves_nixl": 2.0, "moves_recompute": 1.0, "moved_bytes": 12288.0,
+        "move_stall_p50_s": pytest.approx(0.4), "move_stall_p90_s": pytest.approx(0.56), "move_stall_max_s": 0.6,
+    }  # fmt: skip
 
 
 def test_every_reason_finds_its_name():

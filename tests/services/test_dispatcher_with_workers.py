@@ -10,6 +10,7 @@ from loadgen.replay.tokens import text_of, tokens_at
 from schedulers.decisions import MOVE, Decision
 from services.dispatcher.admin import switch_policy
 from services.dispatcher.process import running
+from services.worker.config import block_bytes
 from services.worker.process import running as working
 from tests.services.desk import FAST
 from tests.services.live_stage import ROOM, asking, changed, client_at, heard, until
@@ -92,6 +93,11 @@ async def test_a_running_request_moves_and_its_client_sees_one_stream():
         said = await call
         whole(said, 1500)
         assert (said.ending.migrations, said.ending.preemptions) == (2, 0)
+        assert [(move.way, move.why) for move in said.ending.moves] == [("blocks", "")] * 2
+        sizes = {move.bytes % block_bytes(workers["w0"].worker.config) for move in said.ending.moves}
+        assert sizes == {0}
+        assert all(move.bytes > 0 for move in said.ending.moves)
+        assert all(0.0 < move.stall_s <= said.ending.longest_gap_s for move in said.ending.moves)
         prefilled = [one.worker.engine.rig.known.engines.prefilled_tokens[0] for one in workers.values()]
         assert sorted(prefilled) == [0, 200], "nothing was computed again"
         await until(lambda: all(one.worker.idle for one in workers.values()))

@@ -9,6 +9,8 @@ import pytest
 from services.local import SETTINGS
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
+if find_spec("nixl") is None:
+    collect_ignore_glob.append("test_moves.py")
 
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
@@ -20,6 +22,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(item.fspath).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.filterwarnings("default"), append=False)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say at the end what was left out, where nobody overlooks it."""
+    if find_spec("vllm") is not None and find_spec("nixl") is None:
+        terminalreporter.write_line(
+            "WARNING: NIXL is not installed: moves with their KV were NOT tested", red=True
+        )
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ TIERS = Tiers(
 BLOCK = 32
 
 
-def config_of(model, spec, setup_like):
-    """Settings of vLLM for an engine with these limits."""
+def config_of(model, spec, setup_like, **more):
+    """Settings of vLLM for an engine with these limits, and more of its arguments."""
     from vllm.engine.arg_utils import EngineArgs
 
     sequences, budget, length = setup_like
@@ -33,7 +33,7 @@ def config_of(model, spec, setup_like):
         max_num_seqs=sequences, max_num_batched_tokens=budget, enable_prefix_caching=False,
         kv_cache_memory_bytes=64 << 20, async_scheduling=False,
         scheduler_cls="services.worker.vllm.scheduler.PolicyScheduler",
-        additional_config=told(spec, COSTS, TIERS),
+        additional_config=told(spec, COSTS, TIERS), **more,
     )  # fmt: skip
     return args.create_engine_config()
 
@@ -57,8 +57,8 @@ def scheduler_of(config, blocks, kind=None):
     )  # fmt: skip
 
 
-def request_of(number, ask, past=0):
-    """A request as vLLM has it, its tokens all 1."""
+def request_of(number, ask, handover=None):
+    """A request as vLLM has it, its tokens all 1; ``handover`` says where its KV can be fetched."""
     from vllm import SamplingParams
     from vllm.v1.request import Request
 
@@ -67,8 +67,9 @@ def request_of(number, ask, past=0):
         for name in ("arrival_s", "forecast_tokens", "tier", "tenant", "session", "luck")
     }
     params = SamplingParams(
-        max_tokens=ask.output_tokens, ignore_eos=True, temperature=0.0, extra_args={NAME: extra}
-    )
+        max_tokens=ask.output_tokens, ignore_eos=True, temperature=0.0,
+        extra_args={NAME: extra} | ({"kv_transfer_params": handover} if handover else {}),
+    )  # fmt: skip
     return Request(
         request_id=f"r{number}", prompt_token_ids=[1] * ask.prompt_tokens, sampling_params=params,
         pooling_params=None, arrival_time=ask.arrival_s,
@@ -157,8 +158,8 @@ class Driver:
                 self.now_s += min(pause_s, ahead_s)
         return self.steps, self.ended
 
-    def land(self, output):
-        """Give back what a model would: a token for whoever's prompt is in."""
+    def land(self, output, kv=None):
+        """Give back what a model would: a token for whoever's prompt is in; ``kv`` is what a connector would say."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         made = [
@@ -168,8 +169,8 @@ class Driver:
         told_back = ModelRunnerOutput(
             req_ids=list(output.num_scheduled_tokens),
             req_id_to_index={key: place for place, key in enumerate(output.num_scheduled_tokens)},
-            sampled_token_ids=made,
-        )
+            sampled_token_ids=made, kv_connector_output=kv,
+        )  # fmt: skip
         for outputs in self.scheduler.update_from_output(output, told_back).values():
             for one in outputs.outputs:
                 if one.finish_reason is not None:

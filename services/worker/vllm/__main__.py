@@ -3,12 +3,17 @@
 import sys
 
 from services.worker.process import UNTOLD, command, serve
-from services.worker.vllm.config import EngineConfig
+from services.worker.vllm.config import NIXL, EngineConfig
+from services.worker.vllm.nixl import Nixl, NixlFront, surround
 from services.worker.vllm.worker import Recomputes, engine_worker
 
 
 async def work(config: EngineConfig) -> int:
     """Start the engine, then serve until told to stop; returns the exit code."""
+    if config.moves == NIXL:
+        surround(config)
+        async with engine_worker(config, UNTOLD, NixlFront) as worker:
+            return await serve(config, worker, Nixl)
     async with engine_worker(config, UNTOLD) as worker:
         return await serve(config, worker, Recomputes)
 

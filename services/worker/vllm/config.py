@@ -1,6 +1,8 @@
 """Settings of a worker with a real engine: those of a simulated one, and which model runs how."""
 
+import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from schedulers.errors import InputError
@@ -10,6 +12,7 @@ from services.worker.steps import log_file
 from services.worker.vllm.settings import told
 
 DEVICES = ("cpu", "gpu")
+RECOMPUTE, NIXL = "recompute", "nixl"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class EngineConfig(WorkerConfig):
     eager: bool = True  # False lets vLLM compile
     memory_share: float = 0.9  # of a GPU's memory
     tensor_parallel: int = 1  # GPUs of one engine; untested
+    moves: str = RECOMPUTE  # how running requests leave and come: their tokens alone, or their KV by NIXL
 
 
 def check(config: EngineConfig) -> None:
@@ -36,6 +40,11 @@ def check(config: EngineConfig) -> None:
         raise InputError("no model is named", where="model", fix=fix)
     if config.device not in DEVICES:
         raise InputError(f"no device {config.device!r}", where="device", fix=f"use {' or '.join(DEVICES)}")
+    if config.moves not in (RECOMPUTE, NIXL):
+        raise InputError(f"no moves {config.moves!r}", where="moves", fix=f"use {RECOMPUTE} or {NIXL}")
+    if config.moves == NIXL and find_spec("nixl") is None:
+        fix = f"pip install --no-deps nixl nixl-cu12 (docs/vllm.md), or moves = {RECOMPUTE!r}"
+        raise InputError("NIXL is not installed", where="moves", fix=fix)
     if config.tensor_parallel < 1:
         raise InputError("tensor_parallel must be at least 1", where="tensor_parallel", fix="use 1")
     if config.speed != 1.0 and not config.paced:
@@ -58,7 +67,6 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
     fleet = config.fleet
     costs = setup_of(config, tiers).costs.tolist() if fleet.profile else [0.0] * 7
     log = str(log_file(config.steps, config.worker_id).resolve()) if config.steps else ""
-    settings = told(config.engine_policy, costs, tiers, paced=config.paced, socket=socket, log=log)
     arguments: dict[str, Any] = {
         "model": config.model,
         "max_model_len": fleet.model_tokens,
@@ -69,10 +77,16 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
         "enforce_eager": config.eager,
         "async_scheduling": False,
         "scheduler_cls": "services.worker.vllm.scheduler.PolicyScheduler",
-        "additional_config": settings,
         "disable_log_stats": False,
         "dtype": config.dtype or ("float32" if config.device == "cpu" else "auto"),
     }
+    cores: tuple[int, ...] = ()
+    if config.moves == NIXL:
+        arguments["kv_transfer_config"] = connector()
+        cores = tuple(os.sched_getaffinity(0))
+    arguments["additional_config"] = told(
+        config.engine_policy, costs, tiers, paced=config.paced, socket=socket, log=log, cores=cores
+    )
     if fleet.blocks:
         arguments["num_gpu_blocks_override"] = fleet.blocks + 1  # vLLM keeps one for itself
     if config.device == "gpu":
@@ -81,3 +95,13 @@ def engine_args(config: EngineConfig, tiers: Tiers, socket: str = "") -> dict[st
     else:
         arguments["kv_cache_memory_bytes"] = 1 << 30  # address space; pages are touched when they are used
     return arguments
+
+
+def connector() -> dict[str, Any]:
+    """Return the settings of vLLM's connector: KV goes either way, and what can't be fetched is no error."""
+    return {
+        "kv_connector": "NixlConnector",
+        "kv_role": "kv_both",
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"num_threads": 1},
+    }

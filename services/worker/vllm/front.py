@@ -15,7 +15,7 @@ from services.worker.engine import Key, Parcel, Progress
 from services.worker.rows import Ask
 from services.worker.vllm.settings import NAME
 from services.worker.vllm.shadow import Shadow
-from services.worker.vllm.wire import Record
+from services.worker.vllm.wire import Order, Record, Told
 from sim.run import Setup
 
 WAIT_S = 0.5
@@ -32,6 +32,7 @@ class Said:
     real: Real
     begun: int = 0  # tokens made elsewhere, recomputed here with the prompt
     told: int = 0  # tokens of ``real`` that were passed on
+    before: int = 0  # tokens of ``real`` that an earlier try here made: part of the prompt of this one
 
 
 class Front(Shadow):
@@ -42,8 +43,10 @@ class Front(Shadow):
         self.llm = llm
         self.modelled_s = 0.0
         self.changed: Callable[[], None] = lambda: None
+        self.order: Callable[[Order], None] = lambda _: None  # to the engine's process
         self.said: dict[Key, Said] = {}
         self.stopped: set[Key] = set()  # ended by the model's own word
+        self.landed: set[Key] = set()  # came with their KV; their first step here has not been told
         self.fault: BaseException | None = None
         self._gained: list[Progress] = []
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -103,6 +106,11 @@ class Front(Shadow):
 
     # what the engine reports
 
+    def hear(self, told: Told) -> None:
+        """The engine says something."""
+        if isinstance(told, Record):
+            self.took(told)
+
     def took(self, record: Record) -> None:
         """Bring the tables up to date with a step."""
         for key in record.evicted:
@@ -115,7 +123,9 @@ class Front(Shadow):
                 self.take(key, chunk, record.start_s)
                 self._started.setdefault(key, float(self.rig.plant.started_s[self.row_of[key]]))
         for key, chunk in record.gave.items():
-            if self.runs(key) and self.row_of[key] not in self.frozen:
+            if key in self.landed and key in self.row_of:
+                self._enter(key, chunk, record.start_s)
+            elif self.runs(key) and self.row_of[key] not in self.frozen:
                 self.give(key, chunk)
         self.rig.known.engines.blocks_free[0] = record.free - sum(self.reserved.values())
         if self.close(record.start_s):
@@ -125,6 +135,13 @@ class Front(Shadow):
             super().cancel(key, record.end_s, outcome=REJECTED)
         self.rig.known.engines.blocks_free[0] = record.free - sum(self.reserved.values())
 
+    def _enter(self, key: Key, chunk: int, now_s: float) -> None:
+        """One that came with its KV runs: what its former engine had computed needs no step."""
+        row, table = self.row_of[key], self.rig.known.requests
+        self.landed.discard(key)
+        self.enter(key, int(table.prefill_tokens[row]) - 1, chunk, now_s)
+        self._started[key] = now_s
+
     def started_s(self, key: Key) -> float:
         """When a request's first step started; NaN if the report has not come."""
         return self._started.get(key, float("nan"))
@@ -132,19 +149,23 @@ class Front(Shadow):
     # the engine's tokens
 
     def _submit(self, key: Key, ask: Ask) -> None:
+        """Send a request to the engine's process; its answer is as long as the tables say."""
+        self._send(key, ask._replace(output_tokens=int(self.rig.plant.output_tokens[self.row_of[key]])))
+
+    def _send(self, key: Key, ask: Ask, handover: dict[str, Any] | None = None) -> None:
         self._number += 1
-        task = asyncio.create_task(self._follow(key, ask, f"w{self._number}"))
+        task = asyncio.create_task(self._follow(key, ask, f"w{self._number}", handover))
         self._tasks[key] = task
 
-    async def _follow(self, key: Key, ask: Ask, name: str) -> None:
-        """Pass a request's tokens on as they come."""
+    async def _follow(self, key: Key, ask: Ask, name: str, handover: dict[str, Any] | None) -> None:
+        """Pass a request's tokens on as they come; ``handover`` says where its KV can be fetched, if it can."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         said = self.said[key]
         made = ask.generated_tokens
-        prompt = [*said.prompt, *said.real.tokens[: made - said.begun]] if made > said.begun else said.prompt
-        longest = int(self.rig.plant.output_tokens[self.row_of[key]]) - made
+        said.before = made - said.begun
+        prompt = [*said.prompt, *said.real.tokens[: said.before]] if said.before else said.prompt
         extra = {
             name: getattr(ask, name)
             for name in (
@@ -158,7 +179,8 @@ class Front(Shadow):
             )
         } | {"key": key}
         params = SamplingParams(
-            **said.sampling, max_tokens=longest, detokenize=said.wants_text, extra_args={NAME: extra},
+            **said.sampling, max_tokens=ask.output_tokens - made, detokenize=said.wants_text,
+            extra_args={NAME: extra} | ({"kv_transfer_params": handover} if handover else {}),
             output_kind=RequestOutputKind.DELTA,
         )  # fmt: skip
         try:

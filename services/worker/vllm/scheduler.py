@@ -4,6 +4,7 @@
 asynchronous one of accelerators, which was not run. Settings come in ``additional_config["windtunnel"]``.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ from services.worker.engine import Key
 from services.worker.steps import Step, StepLog
 from services.worker.vllm.capability import check_version, refuse_unable
 from services.worker.vllm.leaving import for_memory, for_others
+from services.worker.vllm.passing import Passing
 from services.worker.vllm.queue import PolicyQueue
 from services.worker.vllm.settings import NAME, Settings, ask_of, settings_of, tiers_from
 from services.worker.vllm.shadow import Shadow
@@ -46,6 +48,11 @@ class Worth:
         self.scheduler, self.key = scheduler, key
 
     def __gt__(self, other: "Worth") -> bool:
+        parted = self.scheduler.passing.parted if self.scheduler.passing else ()
+        if (
+            self.key in parted or other.key in parted
+        ):  # whoever stands still for another engine is not evicted
+            return other.key in parted and self.key not in parted
         return self.scheduler.shadow.worse(self.key, other.key, self.scheduler.now_s)
 
     def __lt__(self, other: "Worth") -> bool:
@@ -80,6 +87,11 @@ class Policies:
         manager = this.kv_cache_manager
         manager.watermark_blocks = 0
         self._allocate, manager.allocate_slots = manager.allocate_slots, self._allocated
+        self.passing = Passing(self) if this.connector is not None else None
+        if (
+            self.settings.cores
+        ):  # a connector on a CPU binds this thread to the last core, every engine to the same
+            os.sched_setaffinity(0, self.settings.cores)
 
     def _blocks_left(self) -> int:
         this: Any = self
@@ -96,6 +108,8 @@ class Policies:
         self.record.start_s = now_s
         shadow.rig.known.engines.blocks_free[0] = self._blocks_left()
         this.max_num_scheduled_tokens = shadow.begin(now_s)
+        if self.passing is not None:
+            self.passing.part()
         order, held = self._sort_batch(now_s)
         leaving = for_memory(shadow, order, held, now_s)
         shadow.shut = bool(leaving)
@@ -141,18 +155,18 @@ class Policies:
                 self.shadow.setup = self.shadow.setup._replace(tiers=tiers_from(order.tiers))
             if order.policy or order.tiers is not None:
                 self.change_policy(order.policy or self.settings.policy)
+            if self.passing is not None:
+                self.passing.heed(order)
 
     def _sort_batch(self, now_s: float) -> tuple[list[Any], list[Any]]:
         """Bring vLLM's running requests into the policy's order; who is held back sits this step out."""
         this: Any = self
         served = self.shadow.served(now_s)
         of_id = {request.request_id: request for request in this.running}
-        this.running[:] = [of_id[key] for key, _ in served]
-        for key, is_held in served:
-            if is_held:
-                of_id[key].next_decode_eligible_step = (
-                    this.current_step + 2
-                )  # this step has not been counted yet
+        parted = [key for key in of_id if self.passing is not None and key in self.passing.parted]
+        this.running[:] = [of_id[key] for key in (*(key for key, _ in served), *parted)]
+        for key in (*(key for key, is_held in served if is_held), *parted):
+            of_id[key].next_decode_eligible_step = this.current_step + 2  # this step has not been counted yet
         return [key for key, is_held in served if not is_held], [key for key, is_held in served if is_held]
 
     def _put_out(self, key: Key) -> None:
@@ -169,9 +183,14 @@ class Policies:
         if blocks is None or self.queue.now_s is None:
             return blocks
         key = request.request_id
+        fetched = self.passing is not None and key in self.passing.coming
+        if fetched and not self.passing.enter(request, num_new_tokens, self.now_s):  # type: ignore[union-attr]
+            return blocks
         held = len(this.kv_cache_manager.get_blocks(key).blocks[0])
         self.shadow.hold_blocks(key, held, self._blocks_left())
-        if request.status == RequestStatus.RUNNING:
+        if fetched:
+            self.record.gave[self.names[key]] = num_new_tokens
+        elif request.status == RequestStatus.RUNNING:
             self.shadow.give(key, num_new_tokens)
             self.record.gave[self.names[key]] = num_new_tokens
         else:
@@ -212,6 +231,8 @@ class Policies:
             self.shadow.finish_step(end_s, ended)
             for key in ended:
                 self.names.pop(key, None)
+            if self.passing is not None:
+                self.passing.forget(ended)
         if self.log is not None:
             gone = tuple(sorted(record.evicted, key=str))
             self.log.add(Step(record.start_s, record.end_s, {**record.took, **record.gave}, gone))
@@ -238,11 +259,38 @@ class Policies:
         if request.request_id not in this.requests:
             request.priority = Worth(self, request.request_id)
             self.names[request.request_id] = key_of(request, NAME)
-            self.shadow.arrive(request.request_id, ask_of(request, self.clock()), self.clock())
+            if self.passing is not None and self.passing.brings(request):
+                self.passing.expect(request, self.clock())
+            else:
+                self.shadow.arrive(request.request_id, ask_of(request, self.clock()), self.clock())
         super().add_request(request)  # type: ignore[misc]
+
+    def _enqueue_waiting_request(self, request: Request) -> None:
+        """One whose KV is fetched waits where vLLM looks first; the policy of the engine it came from took it."""
+        this: Any = self
+        if self.passing is not None and request.request_id in self.passing.coming:
+            this.kv_holding_waiting.add_request(request)
+        else:
+            super()._enqueue_waiting_request(request)  # type: ignore[misc]
+
+    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        """One whose KV is fetched does not run before it is ours."""
+        if self.passing is not None and self.passing.must_wait(request):
+            return False
+        return bool(super()._handle_blocked_waiting_request(request))  # type: ignore[misc]
+
+    def _update_from_kv_xfer_finished(self, kv_connector_output: Any) -> None:
+        """KV was read or has come."""
+        if self.passing is not None:
+            self.passing.finished(kv_connector_output)
+        super()._update_from_kv_xfer_finished(kv_connector_output)  # type: ignore[misc]
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> Any:
         """Requests end by somebody's word: they leave the tables, too."""
+        if self.passing is not None:
+            names = [request_ids] if isinstance(request_ids, str) else request_ids
+            request_ids = [*self.requests] if names is None else [*names]  # type: ignore[attr-defined]
+            self.passing.forget(request_ids)
         ended = super().finish_requests(request_ids, finished_status)  # type: ignore[misc]
         for request in ended:
             self.shadow.cancel(request.request_id, self.clock())

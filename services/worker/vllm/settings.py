@@ -23,14 +23,15 @@ class Settings(NamedTuple):
     paced: bool = False
     socket: str = ""  # where steps are reported and orders come from; "" for nowhere
     log: str = ""  # file to which steps are added; "" for none
+    cores: tuple[int, ...] = ()  # that the engine's own thread may use; () for as it is
 
 
 def told(
-    policy: str, costs: list[float], tiers: Tiers, *, paced: bool = False, socket: str = "", log: str = ""
+    policy: str, costs: list[float], tiers: Tiers, *, paced: bool = False, **more: Any
 ) -> dict[str, Any]:
-    """Return the settings as they travel: plain JSON, absent targets as null."""
+    """Return the settings as they travel: plain JSON, absent targets as null; more are those of ``Settings``."""
     rows = [[None if value == inf else float(value) for value in row] for row in zip(*tiers, strict=True)]
-    here = {"paced": paced, "socket": socket, "log": log}
+    here = {"paced": paced, "socket": "", "log": "", "cores": ()} | more
     return {NAME: {"policy": policy, "costs": costs, "tiers": rows, **here}}
 
 
@@ -59,7 +60,8 @@ def settings_of(config: Any, usable_blocks: int) -> Settings:
         costs=np.array(given["costs"], np.float64),
         tiers=tiers_from(given["tiers"]),
     )
-    return Settings(given["policy"], setup, bool(given["paced"]), given["socket"], given["log"])
+    cores = tuple(given["cores"])
+    return Settings(given["policy"], setup, bool(given["paced"]), given["socket"], given["log"], cores)
 
 
 def ask_of(request: Any, now_s: float) -> Ask:

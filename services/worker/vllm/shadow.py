@@ -146,6 +146,13 @@ class Shadow(Engine):
             rekey_queue(rig, 0, now_s)
             self.place = 0
 
+    def enter(self, key: Key, computed: int, chunk: int, now_s: float) -> None:
+        """A waiting request joined the batch with the KV of so many tokens from elsewhere, and ``chunk`` more."""
+        table, row = self.rig.known.requests, self.row_of[key]
+        table.cached_tokens[row] = computed
+        self.take(key, chunk, now_s)
+        table.cached_tokens[row] = 0  # found once: after an eviction here they are computed here
+
     def evict(self, key: Key, now_s: float) -> None:
         """A running request lost its place and waits again."""
         self.scored = False

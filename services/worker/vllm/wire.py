@@ -1,4 +1,4 @@
-"""The line between a worker and its engine's process: steps come up it as they end, orders go down it."""
+"""The line between a worker and its engine's process: what happened comes up it, orders go down it."""
 
 import asyncio
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 
-class Record(msgspec.Struct, array_like=True):
+class Record(msgspec.Struct, array_like=True, tag=True):
     """One step: who joined and who went on, with their tokens; who had lost its place; who ended by itself.
 
     ``free`` blocks are left; ``lasts_s`` is what the model says that the step takes. Keys are the worker's.
@@ -30,22 +30,53 @@ class Record(msgspec.Struct, array_like=True):
     ended: list[int | str]
 
 
+class Parted(msgspec.Struct, array_like=True, tag=True):
+    """A request stands still with its KV on offer: tokens that it made in this engine's name, and where the KV lies.
+
+    ``handover`` is what another engine needs to fetch it, ``blocks`` how many blocks that is.
+    """
+
+    key: int | str
+    made: int
+    blocks: int
+    handover: dict[str, Any]
+
+
+class Came(msgspec.Struct, array_like=True, tag=True):
+    """The KV of a request on its way here has come, so many bytes, or could not be had (``whole`` is False)."""
+
+    key: int | str
+    whole: bool
+    bytes: int
+
+
+Told = Record | Parted | Came
+"""What an engine tells its worker."""
+
+
 class Order(msgspec.Struct, omit_defaults=True):
-    """What the engine is to do from its next step on; what is not named stays."""
+    """What the engine is to do from its next step on; what is not named stays.
+
+    ``part`` names requests that are to stand still with their KV on offer as soon as they can, ``stay`` those of them
+    that go on here after all, ``land`` those whose KV was fetched and who are ours now.
+    """
 
     policy: str = ""
     tiers: list[list[float | None]] | None = None
+    part: list[int | str] = []
+    stay: list[int | str] = []
+    land: list[int | str] = []
 
 
 DEATH_SIGNAL = 1
 """Number of the call to ``prctl`` that asks for a signal when the parent dies."""
 
-_RECORD = msgspec.msgpack.Decoder(Record)
+_TOLD: msgspec.msgpack.Decoder[Told] = msgspec.msgpack.Decoder(Told)
 _ORDER = msgspec.msgpack.Decoder(Order)
 _HEAD = struct.Struct("!I")
 
 
-def framed(told: Record | Order) -> bytes:
+def framed(told: Told | Order) -> bytes:
     """Return a message with its length before it."""
     body = msgspec.msgpack.encode(told)
     return _HEAD.pack(len(body)) + body
@@ -59,9 +90,9 @@ class EngineEnd:
         self.line.connect(path)
         self.heard = b""
 
-    def tell(self, record: Record) -> None:
-        """Send a step."""
-        self.line.sendall(framed(record))
+    def tell(self, told: Told) -> None:
+        """Send a step, or what happened to a request that moves."""
+        self.line.sendall(framed(told))
 
     def orders(self) -> list[Order]:
         """Return the orders that have come since."""
@@ -79,10 +110,10 @@ class EngineEnd:
 
 
 class WorkerEnd:
-    """The end in the worker's process; ``took`` is called with each step."""
+    """The end in the worker's process; ``hear`` is called with each message."""
 
-    def __init__(self, path: str, took: Callable[[Record], None]) -> None:
-        self.path, self.took = path, took
+    def __init__(self, path: str, hear: Callable[[Told], None]) -> None:
+        self.path, self.hear = path, hear
         self._server: asyncio.Server | None = None
         self._out: asyncio.StreamWriter | None = None
         self._early = b""
@@ -111,7 +142,7 @@ class WorkerEnd:
         with suppress(asyncio.IncompleteReadError, ConnectionResetError):
             while True:
                 (size,) = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-                self.took(_RECORD.decode(await reader.readexactly(size)))
+                self.hear(_TOLD.decode(await reader.readexactly(size)))
 
 
 def end_with_parent() -> None:

@@ -12,13 +12,13 @@ import structlog
 from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
-from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Enqueue, Stopped, TransferState
+from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
 from services.worker.answers import Answer, Real, opened
 from services.worker.config import setup_of
 from services.worker.gauges import Gauges
 from services.worker.moves import Incoming, MoveError, Moves
 from services.worker.vllm.capability import check_version, refuse_unable
-from services.worker.vllm.config import EngineConfig, engine_args
+from services.worker.vllm.config import RECOMPUTE, EngineConfig, engine_args
 from services.worker.vllm.front import Front, Said
 from services.worker.vllm.prompts import Vocabulary, ids_of
 from services.worker.vllm.settings import NAME, told
@@ -62,6 +62,13 @@ class EngineWorker(Worker):
 
     def start(self, answer: Answer, order: Enqueue) -> None:
         """Hand a new answer to the engine, its prompt as token ids."""
+        self.engine.prepare(answer.number, self.said_of(answer, order))
+        super().start(answer, order)
+        if answer.number not in self.engine.row_of:  # it was over before it began
+            self.engine.said.pop(answer.number, None)
+
+    def said_of(self, answer: Answer, order: Enqueue) -> Said:
+        """Return the request as the model gets it, its prompt as token ids, and give the answer its length."""
         if order.sampling.ignore_eos:
             least = {}
         else:
@@ -75,11 +82,7 @@ class EngineWorker(Worker):
         prompt = ids_of(order, self.vocabulary, answer.seed)
         answer.prompt_tokens = order.prompt_tokens = len(prompt)
         begun = list(order.generated)
-        said = Said([*prompt, *begun], sampling, order.want_text, answer.real, len(begun))
-        self.engine.prepare(answer.number, said)
-        super().start(answer, order)
-        if answer.number not in self.engine.row_of:  # it was over before it began
-            self.engine.said.pop(answer.number, None)
+        return Said([*prompt, *begun], sampling, order.want_text, answer.real, len(begun))
 
     def note(self, gained: Any) -> None:
         """Write down what requests gained; one that the model ended itself is as long as it is."""
@@ -139,6 +142,10 @@ class Recomputes(Moves):
     def _misfit(self, coming: Incoming, state: TransferState) -> str:
         return "" if coming.payload_bytes == 0 else "blocks came, and nobody asked for them"
 
+    async def _take_in(self, coming: Incoming, state: TransferState) -> Copied:
+        why = "the destination has no NIXL" if state.handover else ""
+        return Copied(generated=len(state.generated), way=RECOMPUTE, why=why)
+
     def _adopt(self, coming: Incoming, next_index: int, credit_to: int) -> bool:
         worker, order, state = self.worker, coming.order, coming.state
         assert state is not None
@@ -153,7 +160,9 @@ class Recomputes(Moves):
 
 
 @asynccontextmanager
-async def engine_worker(config: EngineConfig, tiers: Tiers) -> AsyncIterator[EngineWorker]:
+async def engine_worker(
+    config: EngineConfig, tiers: Tiers, front: type[Front] = Front
+) -> AsyncIterator[EngineWorker]:
     """Start vLLM in this process (its core runs in one of its own) and yield a worker over it.
 
     Raises InputError for settings that it can't keep, or another version of vLLM.
@@ -171,8 +180,8 @@ async def engine_worker(config: EngineConfig, tiers: Tiers) -> AsyncIterator[Eng
         settings = AsyncEngineArgs(**engine_args(config, tiers, path)).create_engine_config()
         llm = AsyncLLM.from_vllm_config(settings)
         try:
-            engine = Front(llm, true_limits(config, tiers, llm))
-            line.took = engine.took
+            engine = front(llm, true_limits(config, tiers, llm))
+            line.hear, engine.order = engine.hear, line.order
             tokenizer = llm.get_tokenizer()
             vocabulary = Vocabulary(settings.model_config.get_vocab_size(), tokenizer.encode)
             yield EngineWorker(config, tiers, engine, line, vocabulary)

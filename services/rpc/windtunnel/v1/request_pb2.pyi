@@ -211,6 +211,7 @@ class Ending(_message.Message):
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     LONGEST_GAP_S_FIELD_NUMBER: _builtins.int
     RETRY_AFTER_S_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     reason: _builtins.str
     """stop, length, or a drop code such as queue_full (reference of codes: services/dispatcher/reasons.py)."""
@@ -230,6 +231,10 @@ class Ending(_message.Message):
     """Longest gap between two tokens as the dispatcher received them, seconds."""
     retry_after_s: _builtins.float
     """When a refused client may try again, seconds."""
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
+        """Moves between engines since the dispatcher started, in order."""
+
     def __init__(
         self,
         *,
@@ -248,10 +253,11 @@ class Ending(_message.Message):
         preemptions: _builtins.int = ...,
         longest_gap_s: _builtins.float | None = ...,
         retry_after_s: _builtins.float | None = ...,
+        moves: _abc.Iterable[Global___Move] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dispatched_after_s", b"_dispatched_after_s", "_ended_after_s", b"_ended_after_s", "_first_token_after_s", b"_first_token_after_s", "_longest_gap_s", b"_longest_gap_s", "_retry_after_s", b"_retry_after_s", "_started_after_s", b"_started_after_s", "dispatched_after_s", b"dispatched_after_s", "ended_after_s", b"ended_after_s", "first_token_after_s", b"first_token_after_s", "longest_gap_s", b"longest_gap_s", "retry_after_s", b"retry_after_s", "started_after_s", b"started_after_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dispatched_after_s", b"_dispatched_after_s", "_ended_after_s", b"_ended_after_s", "_first_token_after_s", b"_first_token_after_s", "_longest_gap_s", b"_longest_gap_s", "_retry_after_s", b"_retry_after_s", "_started_after_s", b"_started_after_s", "attempts", b"attempts", "dispatched_after_s", b"dispatched_after_s", "ended_after_s", b"ended_after_s", "engine", b"engine", "first_token_after_s", b"first_token_after_s", "longest_gap_s", b"longest_gap_s", "message", b"message", "migrations", b"migrations", "outcome", b"outcome", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "reason", b"reason", "retry_after_s", b"retry_after_s", "started_after_s", b"started_after_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dispatched_after_s", b"_dispatched_after_s", "_ended_after_s", b"_ended_after_s", "_first_token_after_s", b"_first_token_after_s", "_longest_gap_s", b"_longest_gap_s", "_retry_after_s", b"_retry_after_s", "_started_after_s", b"_started_after_s", "attempts", b"attempts", "dispatched_after_s", b"dispatched_after_s", "ended_after_s", b"ended_after_s", "engine", b"engine", "first_token_after_s", b"first_token_after_s", "longest_gap_s", b"longest_gap_s", "message", b"message", "migrations", b"migrations", "moves", b"moves", "outcome", b"outcome", "output_tokens", b"output_tokens", "preemptions", b"preemptions", "prompt_tokens", b"prompt_tokens", "reason", b"reason", "retry_after_s", b"retry_after_s", "started_after_s", b"started_after_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dispatched_after_s: _TypeAlias = _typing.Literal["dispatched_after_s"]  # noqa: Y015
     _WhichOneofArgType__dispatched_after_s: _TypeAlias = _typing.Literal["_dispatched_after_s", b"_dispatched_after_s"]  # noqa: Y015
@@ -279,3 +285,39 @@ class Ending(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_after_s) -> _WhichOneofReturnType__started_after_s | None: ...
 
 Global___Ending: _TypeAlias = Ending  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """A move of a running request that was committed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAY_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    STALL_S_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    way: _builtins.str
+    """blocks, nixl or recompute (see Copied in worker.proto)."""
+    bytes: _builtins.int
+    """KV that travelled."""
+    stall_s: _builtins.float
+    """Gap between tokens around it, as the dispatcher received them, seconds; absent if no token came after it."""
+    why: _builtins.str
+    """Why it went by recompute where KV could have travelled; empty if nothing was in the way."""
+    def __init__(
+        self,
+        *,
+        way: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        stall_s: _builtins.float | None = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stall_s", b"_stall_s", "stall_s", b"stall_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stall_s", b"_stall_s", "bytes", b"bytes", "stall_s", b"stall_s", "way", b"way", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__stall_s: _TypeAlias = _typing.Literal["stall_s"]  # noqa: Y015
+    _WhichOneofArgType__stall_s: _TypeAlias = _typing.Literal["_stall_s", b"_stall_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stall_s) -> _WhichOneofReturnType__stall_s | None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015

@@ -1031,17 +1031,21 @@ class Stopped(_message.Message):
 
     GENERATED_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     generated: _builtins.int
     blocks: _builtins.int
+    why: _builtins.str
+    """Why a source that could offer its KV offered none; empty if it offered it, or never does."""
     def __init__(
         self,
         *,
         generated: _builtins.int = ...,
         blocks: _builtins.int = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "generated", b"generated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "generated", b"generated", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1052,15 +1056,27 @@ class Copied(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GENERATED_FIELD_NUMBER: _builtins.int
+    WAY_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
     generated: _builtins.int
+    way: _builtins.str
+    """How the request goes on here: blocks (they came with the chunks), nixl (they were fetched), or recompute."""
+    bytes: _builtins.int
+    """KV that travelled."""
+    why: _builtins.str
+    """Why KV that was offered is not used; empty if it is, or if none was offered."""
     def __init__(
         self,
         *,
         generated: _builtins.int = ...,
+        way: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        why: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generated", b"generated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "generated", b"generated", "way", b"way", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1133,7 +1149,12 @@ class TransferState(_message.Message):
 
     GENERATED_FIELD_NUMBER: _builtins.int
     COMPUTED_TOKENS_FIELD_NUMBER: _builtins.int
+    HANDOVER_FIELD_NUMBER: _builtins.int
     computed_tokens: _builtins.int
+    handover: _builtins.bytes
+    """What an engine needs to fetch the KV from the source's (vLLM's kv_transfer_params in MessagePack); empty: none is
+    offered. The source keeps its blocks until the commit.
+    """
     @_builtins.property
     def generated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -1141,10 +1162,11 @@ class TransferState(_message.Message):
         *,
         generated: _abc.Iterable[_builtins.int] | None = ...,
         computed_tokens: _builtins.int = ...,
+        handover: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_tokens", b"computed_tokens", "generated", b"generated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_tokens", b"computed_tokens", "generated", b"generated", "handover", b"handover"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1156,17 +1178,21 @@ class TransferReply(_message.Message):
 
     TAKEN_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    FETCHED_BYTES_FIELD_NUMBER: _builtins.int
     taken: _builtins.bool
     why: _builtins.str
+    fetched_bytes: _builtins.int
+    """KV that the destination fetched by itself, beside what came with the chunks."""
     def __init__(
         self,
         *,
         taken: _builtins.bool = ...,
         why: _builtins.str = ...,
+        fetched_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["taken", b"taken", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fetched_bytes", b"fetched_bytes", "taken", b"taken", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
