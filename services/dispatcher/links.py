@@ -176,8 +176,8 @@ class Links:
             worker.death = None
         worker.hang_up()
         worker.outbox = asyncio.Queue()
+        self.migrations.engine_gone(worker.row)  # it has called off what was half-moved when its link went
         if said.incarnation != worker.incarnation:
-            self.migrations.engine_gone(worker.row)
             self.heart.lose_engine(worker.row)
 
     def welcome(self, worker: Worker, said: link.Register) -> link.Welcome:

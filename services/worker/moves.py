@@ -272,10 +272,13 @@ class Moves(WorkerPeerServicer):
                 coming.state = chunk.state
         if coming is None or coming.state is None:
             return TransferReply(taken=False, why="the last chunk is missing")
+        number, off = coming.order.number, TransferReply(taken=False, why="it was called off")
+        if self.incoming.get(number) is not coming:
+            return off
         copied = await self._take_in(coming, coming.state)
-        if self.incoming.get(coming.order.number) is not coming:
-            return TransferReply(taken=False, why="it was called off")
-        self._tell(coming.migration, coming.order.number, copied=copied)
+        if self.incoming.get(number) is not coming:
+            return off
+        self._tell(coming.migration, number, copied=copied)
         return TransferReply(taken=True, fetched_bytes=copied.bytes - coming.payload_bytes)
 
     async def _take_in(self, coming: Incoming, state: TransferState) -> Copied:

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import httpx
+import pytest
 
 from loadgen.replay.tokens import text_of, tokens_at
 from schedulers.decisions import MOVE, Decision
@@ -101,6 +102,29 @@ async def test_a_running_request_moves_and_its_client_sees_one_stream():
         prefilled = [one.worker.engine.rig.known.engines.prefilled_tokens[0] for one in workers.values()]
         assert sorted(prefilled) == [0, 200], "nothing was computed again"
         await until(lambda: all(one.worker.idle for one in workers.values()))
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+async def test_a_move_is_given_up_when_a_link_of_it_has_been_cut_and_is_back(end):
+    """The worker called it off then; the source goes on, long before the move would take too long."""
+    async with place_with("w0", "w1", speed=4.0) as (parts, workers), client_at(parts.grpc) as stub:
+        call = asyncio.create_task(heard(stub.Submit(asking("r", 1500, 200))))
+        await until(
+            lambda: parts.heart.answers and len(next(iter(parts.heart.answers.values())).tokens) > 20, 30
+        )
+        answer = next(iter(parts.heart.answers.values()))
+        places = [workers[parts.heart.engines[row].worker_id] for row in (0, 1)]
+        source = answer.engine
+        for place in places:
+            place.moves.bytes_per_s = 1e4
+        parts.heart.desk.moving[answer.number] = source, 1 - source
+        parts.heart.act([Decision(MOVE, answer.number, 1 - source, "test", source=source)])
+        await until(lambda: places[source].moves.outgoing)
+        places[source if end == "source" else 1 - source].link.cut()
+        await until(lambda: not parts.links.migrations.moves)
+        whole(await call, 1500)
+        assert (answer.migrations, answer.attempt) == (0, 1)
+        await until(lambda: all(one.worker.idle for one in places))
 
 
 async def test_another_scheduler_at_run_time_reaches_the_engines():

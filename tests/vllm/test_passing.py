@@ -76,7 +76,7 @@ def test_a_request_never_stands_still_where_the_other_engine_would_want_a_block_
     for computed in range(41, 41 + 2 * BLOCK):
         driver = driven(config)
         request, line = decoding(driver, 1, 40, computed), driver.scheduler.line
-        line.given.append(Order(part=["r1"]))
+        line.given.append(Order(part=("r1",)))
         carried = step(driver)
         if computed % BLOCK == 0:
             assert carried == {"r1"}
@@ -97,7 +97,7 @@ def test_one_that_stands_still_keeps_its_blocks_and_place_and_goes_on_when_told(
     driver = driven(config, blocks=8)
     scheduler, line = driver.scheduler, driver.scheduler.line
     still, other = decoding(driver, 1, 40, 50), None
-    line.given.append(Order(part=["r1"]))
+    line.given.append(Order(part=("r1",)))
     step(driver)
     other = request_of(2, ask(60, 400))
     scheduler.add_request(other)
@@ -106,7 +106,7 @@ def test_one_that_stands_still_keeps_its_blocks_and_place_and_goes_on_when_told(
     assert other.num_preemptions > 0
     assert (still.num_preemptions, still.num_computed_tokens) == (0, 50)
     assert still in scheduler.running
-    line.given.append(Order(stay=["r1"]))
+    line.given.append(Order(stay=("r1",)))
     assert "r1" in step(driver)
     assert still.num_computed_tokens == 51
     assert still.kv_transfer_params is None
@@ -120,14 +120,14 @@ def test_one_that_ends_or_is_cancelled_meanwhile_leaves_nothing_behind(config):
     scheduler, line = driver.scheduler, driver.scheduler.line
     for number, when in ((1, "asked"), (2, "still")):
         decoding(driver, number, 40, 50 if when == "still" else 64)
-        line.given.append(Order(part=[f"r{number}"]))
+        line.given.append(Order(part=(f"r{number}",)))
         step(driver)
         assert (f"r{number}" in scheduler.passing.parted) == (when == "still")
         scheduler.finish_requests(f"r{number}", RequestStatus.FINISHED_ABORTED)
         step(driver)
         assert not any((scheduler.passing.parting, scheduler.passing.parted, scheduler.requests))
         assert scheduler._blocks_left() == 40
-    line.given += [Order(part=["r1"]), Order(stay=["r1"]), Order(land=["r1"])]
+    line.given += [Order(part=("r1",)), Order(stay=("r1",)), Order(land=("r1",))]
     assert step(driver) == set()
 
 
@@ -135,7 +135,7 @@ def test_one_that_comes_runs_when_it_is_ours_and_not_before(config):
     """Its blocks are set aside at once, and it computes nothing but its next token."""
     source, target = driven(config), driven(config)
     request = decoding(source, 1, 40, 70)
-    source.scheduler.line.given.append(Order(part=["r1"]))
+    source.scheduler.line.given.append(Order(part=("r1",)))
     step(source)
     (parted,) = source.scheduler.line.all(Parted)
     moved = request_of(7, ask(request.num_tokens, 100), parted.handover)
@@ -147,7 +147,7 @@ def test_one_that_comes_runs_when_it_is_ours_and_not_before(config):
     assert step(target, came=["r7"]) == set()
     assert line.all(Came) == [Came("r7", True, parted.blocks * scheduler.passing.block_bytes)]
     assert [step(target) for _ in range(3)] == [set()] * 3
-    line.given.append(Order(land=["r7"]))
+    line.given.append(Order(land=("r7",)))
     assert step(target) == {"r7"}
     assert (moved.num_computed_tokens, moved.num_output_tokens) == (71, 1)
     assert scheduler.shadow.parcel("r7").computed_tokens == 71
@@ -162,7 +162,7 @@ def test_one_that_came_and_is_called_off_gives_its_blocks_back(config):
     for come in (False, True):
         source, target = driven(config), driven(config)
         request = decoding(source, 1, 40, 70)
-        source.scheduler.line.given.append(Order(part=["r1"]))
+        source.scheduler.line.given.append(Order(part=("r1",)))
         step(source)
         handover = source.scheduler.line.all(Parted)[0].handover
         target.scheduler.add_request(request_of(7, ask(request.num_tokens, 100), handover))

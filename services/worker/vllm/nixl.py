@@ -60,7 +60,7 @@ class NixlFront(Front):
         """
         future: asyncio.Future[Parted | None] = asyncio.get_running_loop().create_future()
         self.parting[key] = future
-        self.order(Order(part=[key]))
+        self.order(Order(part=(key,)))
         try:
             async with asyncio.timeout(PART_S):
                 told = await future
@@ -75,7 +75,7 @@ class NixlFront(Front):
         finally:
             self.parting.pop(key, None)
             if key not in self.parted:
-                self.order(Order(stay=[key]))
+                self.order(Order(stay=(key,)))
 
     def _made(self, key: Key) -> int:
         """Tokens of a request that its present try here has made and passed on."""
@@ -89,7 +89,7 @@ class NixlFront(Front):
         assert isinstance(key, int)
         self.parted.discard(key)
         Engine.thaw(self, key)
-        self.order(Order(stay=[key]))
+        self.order(Order(stay=(key,)))
 
     async def fetch(self, key: int, ask: Ask, said: Said, handover: dict[str, Any]) -> Came | None:
         """Fetch the KV of a request that will come; None if it is called off or takes too long."""
@@ -111,7 +111,7 @@ class NixlFront(Front):
         if self.coming.pop(key, None) is None or Engine.add(self, key, ask, now_s) is not None:
             return False
         self.landed.add(key)
-        self.order(Order(land=[key]))
+        self.order(Order(land=(key,)))
         return True
 
     def drop(self, key: Key) -> None:
@@ -181,6 +181,8 @@ class Nixl(Recomputes):
         ask, handover = asked(order, answer, worker.offset_s), msgspec.msgpack.decode(state.handover)
         came = await self.front.fetch(order.number, ask, said, handover)
         copied = Copied(generated=len(state.generated))
+        if self.incoming.get(order.number) is not coming:
+            return copied  # called off, and dropped then
         if came is not None and came.whole:
             self.fetched[order.number] = answer
             worker.gauges.bytes_in.inc(came.bytes)
@@ -190,8 +192,7 @@ class Nixl(Recomputes):
         plain = await super()._take_in(coming, TransferState())
         copied.way = plain.way
         copied.why = "the source's blocks could not be read" if came else f"no blocks came in {FETCH_S:g} s"
-        if self.incoming.get(order.number) is coming:
-            log.warning("KV not fetched", number=order.number, why=copied.why)
+        log.warning("KV not fetched", number=order.number, why=copied.why)
         return copied
 
     def _adopt(self, coming: Incoming, next_index: int, credit_to: int) -> bool:

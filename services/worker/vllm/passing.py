@@ -154,6 +154,9 @@ class Passing:
                         False  # else it would knock at the source
                     )
                 del self.coming[name]
+            if name in self.parted:
+                # its reader may say only now that it is done: were the name unknown, that would be logged as an error
+                self.scheduler.requests[name].kv_transfer_params = None
             for group in (self.parting, self.parted, self.landed):
                 group.discard(name)
 

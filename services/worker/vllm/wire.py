@@ -63,9 +63,9 @@ class Order(msgspec.Struct, omit_defaults=True):
 
     policy: str = ""
     tiers: list[list[float | None]] | None = None
-    part: list[int | str] = []
-    stay: list[int | str] = []
-    land: list[int | str] = []
+    part: tuple[int | str, ...] = ()
+    stay: tuple[int | str, ...] = ()
+    land: tuple[int | str, ...] = ()
 
 
 DEATH_SIGNAL = 1
