@@ -79,12 +79,17 @@ def profile(
 
 def checked(old: Path, rows: list[Path]) -> dict[str, Any]:
     """Hold an older profile against new steps."""
-    from sim.fit import mape_percent, read_rows
+    import numpy as np
+
+    from sim.fit import mape_percent, read_rows, step_times
     from sim.profile import load
 
     known = load(str(old))
-    errors = [mape_percent(known.costs, read_rows(path)) for path in rows]
-    return {"profile": known.name, "error_percent": errors, "holds": min(errors) <= CHANGED_PERCENT}
+    passes = [read_rows(path) for path in rows]
+    errors = [mape_percent(known.costs, steps) for steps in passes]
+    ratios = [float(np.median(steps.seconds / step_times(known.costs, steps))) for steps in passes]
+    holds = min(errors) <= CHANGED_PERCENT
+    return {"profile": known.name, "error_percent": errors, "times_as_long": ratios, "holds": holds}
 
 
 def fitted(
@@ -137,8 +142,12 @@ def words(told: dict[str, Any]) -> str:
     """Say it."""
     if "holds" in told:
         errors = ", ".join(f"{error:.0f} %" for error in told["error_percent"])
+        ratios = ", ".join(f"{ratio:.2f}" for ratio in told["times_as_long"])
         word = "it holds" if told["holds"] else "it does not hold"
-        return f"{told['profile']} is off by {errors} on new steps: {word}"
+        return (
+            f"{told['profile']} is off by {errors} on new steps, which take {ratios} times as long as it says "
+            f"(median): {word}"
+        )
     apart = told["passes_apart"]
     text = (
         f"{told['profile']}: {told['form']} on {told['steps']} steps, error {told['mape_percent']:.1f} %, held out "

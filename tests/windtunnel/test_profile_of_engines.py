@@ -54,4 +54,6 @@ def test_passes_that_differ_are_a_warning_and_an_old_profile_is_held_against_new
     assert checked(tmp_path / "good.toml", [rows[0]])["holds"]
     slow = checked(tmp_path / "good.toml", [write(tmp_path / "c.csv", factor=3.0)])
     assert not slow["holds"]
+    assert slow["times_as_long"] == [pytest.approx(3.0, rel=0.02)]
+    assert "3.00 times as long" in words(slow)
     assert words(slow).endswith("it does not hold")
