@@ -220,7 +220,7 @@ class Desk(Counsel):
         keys = {row: self._ask("order", row, now_s, float(table.arrival_s[row])) for row in self.held}
         self.held.sort(key=lambda row: (keys[row], table.arrival_s[row], table.luck[row], row))
         still: list[int] = []
-        for row in self.held:
+        for row in tuple(self.held):  # one that is refused leaves the list as it goes
             settled = self._offer(row, now_s)
             decisions += settled
             if not settled:

@@ -230,6 +230,19 @@ def test_the_central_queue_goes_in_the_policys_order():
     assert [one.number for one in made.offer_held(5.0)] == [1, 3, 0, 2]
 
 
+def test_who_is_refused_out_of_the_central_queue_takes_nobody_along():
+    """Whoever stands behind one that turns out too long is offered, too, and not forgotten."""
+    made = desk(engines=0)
+    for number, prompt in enumerate((5000, 10, 6000, 10)):
+        assert made.arrive(Arrival(number, float(number), prompt), float(number)) == []
+    made.join(PLACE, 5.0)
+    told = made.offer_held(5.0)
+    assert kinds(told) == [(REFUSED, 0, 0), (SEND, 1, 0), (REFUSED, 2, 0), (SEND, 3, 0)]
+    assert {one.reason for one in told if one.kind == REFUSED} == {"too_long"}
+    assert made.held == []
+    assert sorted(made.board.row_of) == [1, 3]
+
+
 def test_a_policy_may_hold_and_refuse():
     state = {"say": WAIT}
     policy = ClusterPolicy("moody", admit=lambda view, request, now_s: state["say"])
