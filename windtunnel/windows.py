@@ -323,7 +323,8 @@ def tell(frozen: "Frozen", traces: "Iterable[Trace]") -> None:
         screen.print(f"strata without a window: {', '.join(empty)}", markup=False)
     if len(lines) < choice.asked:
         shorter = shorter_kinds(lines[0].kind)
-        hint = f" Shorter windows are more: --kind {' or '.join(shorter)}." if shorter else ""
+        names = " or ".join(filter(None, (", ".join(shorter[:-1]), *shorter[-1:])))
+        hint = f" Shorter windows are more: --kind {names}." if shorter else ""
         screen.print(f"{choice.asked} were asked for; there are no more.{hint}", markup=False)
     digest = frozen.manifest_sha256[:12]
     screen.print(f"{frozen.folder}: {counted_windows(frozen.total)}, manifest {digest}", markup=False)

@@ -92,7 +92,7 @@ def test_one_window_is_no_windows_and_a_shorter_kind_is_proposed(tmp_path):
     file, folder = own_file(tmp_path / "mine.csv", rows=1300), tmp_path / "windows"
     said = run("freeze", "--source", "own", "--from", file, "--out", folder).stdout
     assert "1 main window of own" in said
-    assert "there are no more. Shorter windows are more: --kind short or published." in said
+    assert "there are no more. Shorter windows are more: --kind short, published or brief." in said
     assert "1 window, manifest" in run("list", folder).stdout
 
 
