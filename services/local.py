@@ -6,10 +6,13 @@ and the moment it started, so that a number that the system gave to somebody els
 
 import json
 import os
+import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +26,7 @@ from schedulers.errors import InputError
 from services.running import Running as Running
 from services.running import alive as alive
 from services.running import began_of as began_of
-from services.running import send, workers_in
+from services.running import scratch_of, send, workers_in
 from services.settings import dispatcher_toml, module_of, scaler_toml, worker_toml
 
 STATE = "state.json"
@@ -53,14 +56,16 @@ PATIENCE_S = 3600.0
 
 
 SETTINGS = {
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # no process of its own for the model: a minute less to start
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the default would put every engine on the first core
     "OMP_NUM_THREADS": "1",
 }
 """What vLLM gets told by its environment; what the caller's environment says already stands."""
+
+
+CAUSE = re.compile(r" ERROR .*?\] ((?:\w+\.)*\w*(?:Error|Exception): .*)")
+"""What an engine's own process died of, in its output: its worker's log only says that it did."""
 
 
 class NotReadyError(Exception):
@@ -233,8 +238,10 @@ def await_ready(folder: Path, name: str, started: list[Running], note: Callable[
             break
         time.sleep(0.05)
     log = folder / f"{name}.log"
-    said = "\n".join(_text(log).splitlines()[-5:])
-    raise NotReadyError(f"{name} did not become ready; {log}:\n{said}")
+    said = _text(log).splitlines()[-5:]
+    cause = next(filter(None, map(CAUSE.search, _text(folder / f"{name}.out").splitlines())), None)
+    said = [cause[1], *said] if cause is not None else said
+    raise NotReadyError(f"{name} did not become ready; {log}:\n" + "\n".join(said))
 
 
 def told_ready(folder: Path, one: Running) -> Running:
@@ -304,7 +311,16 @@ def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
     for one in left:
         while alive(one):
             time.sleep(0.01)
+    for one in processes:
+        sweep(one)
     return [one.name for one in left]
+
+
+def sweep(one: Running) -> None:
+    """Remove what a process that was killed had to leave among the temporary files."""
+    if not Path(f"/proc/{one.pid}").exists():
+        for path in Path(tempfile.gettempdir()).glob(f"{scratch_of(one.pid)}*"):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def read_state(folder: Path) -> State | None:

@@ -22,6 +22,11 @@ class Running:
     grpc: str = ""
 
 
+def scratch_of(pid: int) -> str:
+    """How the folder of a process among the temporary files begins: who ends the process can remove it."""
+    return f"windtunnel-{pid}-"
+
+
 def alive(one: Running) -> bool:
     """True if the process runs, and is the one that was started."""
     with suppress(ChildProcessError):

@@ -9,7 +9,7 @@ from schedulers.errors import InputError
 
 if TYPE_CHECKING:
     from loadgen.plan import Fleet, TierSpec
-    from services.local import RealWorkers
+    from services.local import RealWorkers, Wish
 
 KINDS = {"vllm-cpu": "cpu", "vllm": "gpu"}
 """Kinds of workers with a real engine, and what they run on."""
@@ -82,6 +82,17 @@ def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool, profile: str =
     )
 
 
+def keepable(wish: "Wish") -> "Wish":
+    """Return the wish; raises InputError for what no real engine can keep, before anything has been started."""
+    from services.worker.vllm.config import EngineConfig, check
+
+    if (real := wish.real) is not None:
+        policy = wish.paced.partition("+")[0]
+        asked = EngineConfig(engine_policy=policy, fleet=wish.plan.fleet, speed=wish.speed, paced=real.paced)
+        check(replace(asked, model=real.model, device=real.device))
+    return wish
+
+
 def met(rows: list[dict[str, Any]], fleet: "Fleet", *, own: bool) -> tuple[str, "Fleet"]:
     """Return the driver of workers that a dispatcher knows, and the fleet that they are.
 
@@ -151,12 +162,18 @@ def profile_of(model: str, *, paced: bool) -> Path:
     """Return the file of costs for a model that `windtunnel model make` made; raises InputError for another one."""
     from services.worker import vllm
 
-    card = Path(model) / "windtunnel.json"
-    kind = json.loads(card.read_text(encoding="utf-8"))["kind"] if card.exists() else ""
+    card, kind = Path(model) / "windtunnel.json", ""
+    if card.exists():
+        try:
+            kind = json.loads(card.read_text(encoding="utf-8"))["kind"]
+        except (OSError, ValueError, KeyError, TypeError):
+            fix = "make it again: delete the folder, then `windtunnel model make`"
+            raise InputError("the model is damaged", where=str(card), fix=fix) from None
     name = f"{kind}_cpu-paced.toml" if paced else f"{kind}_cpu.toml"
     found = Path(vllm.__file__).parent / "profiles" / name
     if not found.exists():
         what = f"no costs are known of {model}" + (" as a paced engine" if paced else "")
-        fix = "measure them with `windtunnel profile`, and name them in a --plan"
-        raise InputError(what, where=str(found.parent), fix=fix)
+        where = str(found.parent) if Path(model).exists() else f"{model}, which is no folder"
+        fix = "make a model with `windtunnel model make`, or measure yours: `windtunnel profile`, then name a --plan"
+        raise InputError(what, where=where, fix=fix)
     return found

@@ -101,6 +101,7 @@ def up(
     """
     from services.local import NotReadyError, Wish, start
     from windtunnel.analysis import beside
+    from windtunnel.engines import keepable
 
     known, real = engines_of(plan, workers, Engines(worker, model, stretched, profile, moves))
     most = fleet_limit(scaler, workers, workers_min, workers_max)
@@ -109,7 +110,7 @@ def up(
         workers_min=workers_min, workers_max=most, steps=fresh(steps),
     )  # fmt: skip
     try:
-        state = start(wish, lambda words: typer.echo(words, err=True))
+        state = start(keepable(wish), lambda words: typer.echo(words, err=True))
         if analysis is not None:
             state = beside(state, analysis)
     except NotReadyError as error:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from services.local import SETTINGS
+from services.worker.vllm.place import OFFLINE
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 if find_spec("nixl") is None:
     collect_ignore_glob.append("test_moves.py")
 
-for name, value in SETTINGS.items():
+for name, value in {**SETTINGS, **OFFLINE}.items():
     os.environ.setdefault(name, value)
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 

@@ -6,9 +6,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from schedulers.errors import InputError
+from schedulers.load import load
 from schedulers.view import Tiers
 from services.worker.config import WorkerConfig, setup_of
 from services.worker.steps import log_file
+from services.worker.vllm.capability import refuse_unable
 from services.worker.vllm.settings import told
 
 DEVICES = ("cpu", "gpu")
@@ -56,6 +58,7 @@ def check(config: EngineConfig) -> None:
     if config.fleet.prefix_cache:
         what, where = "policies are not told what vLLM's prefix cache holds", "fleet.prefix_cache"
         raise InputError(what, where=where, fix="set prefix_cache = false")
+    refuse_unable(load(config.engine_policy), config.fleet.budget_max, config.fleet.model_tokens)
     if not config.fleet.blocks and config.device == "cpu":
         fix = "say how many, e.g. 512"
         raise InputError("blocks must be said on a CPU", where="fleet.blocks", fix=fix)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedulers.view import Tiers
+from services.worker.vllm.place import settle
 from services.worker.vllm.settings import told
 from sim.rig import ATTENTION, DECODES, KV, PREFILL
 
@@ -91,6 +92,7 @@ def timed(engine: Any, turn: int, grid: Grid) -> Iterator[list[float]]:
 def main(arguments: list[str]) -> int:
     """Measure MODEL on DEVICE into FOLDER/rows-N.csv, so many times over; prints what the engine is."""
     model, device, folder, turns = arguments[0], arguments[1], Path(arguments[2]), int(arguments[3])
+    settle(model, str(folder))
     import vllm
 
     engine = engine_for(model, device)

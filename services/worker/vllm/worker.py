@@ -13,13 +13,15 @@ from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
+from services.running import scratch_of
 from services.worker.answers import Answer, Real, opened
 from services.worker.config import setup_of
 from services.worker.gauges import Gauges
 from services.worker.moves import Incoming, MoveError, Moves
 from services.worker.vllm.capability import check_version, refuse_unable
-from services.worker.vllm.config import RECOMPUTE, EngineConfig, engine_args
+from services.worker.vllm.config import RECOMPUTE, EngineConfig, check, engine_args
 from services.worker.vllm.front import Front, Said
+from services.worker.vllm.place import check_device, settle
 from services.worker.vllm.prompts import Vocabulary, ids_of
 from services.worker.vllm.settings import NAME, told
 from services.worker.vllm.wire import Order, WorkerEnd
@@ -167,12 +169,17 @@ async def engine_worker(
 
     Raises InputError for settings that it can't keep, or another version of vLLM.
     """
-    import vllm
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
+    check(config)
+    prefix = scratch_of(os.getpid())
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        settle(config.model, folder)
+        import vllm
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
+        from vllm.v1.engine.async_llm import AsyncLLM
 
-    check_version(vllm.__version__)
-    with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+        check_version(vllm.__version__)
+        check_device(config.device, on_processor=current_platform.is_cpu())
         path = os.path.join(folder, "engine")
         early: list[Any] = []
         line = WorkerEnd(path, early.append)

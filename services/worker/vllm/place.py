@@ -1,0 +1,26 @@
+"""Where a real engine runs: in a folder of its own, without the net for a model that is here, on the right device."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from schedulers.errors import InputError
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+"""Keeps vLLM's libraries from asking the net about a model that is a folder; a hub's name needs the net."""
+
+
+def settle(model: str, folder: str) -> None:
+    """Let whatever this process and its children leave lie in a folder; to be called before vLLM is imported."""
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    if Path(model).is_dir():
+        for name, value in OFFLINE.items():
+            os.environ.setdefault(name, value)
+
+
+def check_device(device: str, *, on_processor: bool) -> None:
+    """Raise InputError if vLLM runs on another kind of device than the one that was asked for."""
+    if on_processor != (device == "cpu"):
+        here = "the processor" if on_processor else "a GPU"
+        fix = f"--worker {'vllm-cpu' if on_processor else 'vllm'}, or name another Python in WINDTUNNEL_VLLM_PYTHON"
+        raise InputError(f"vLLM runs on {here} here", where=f"device {device}", fix=fix)

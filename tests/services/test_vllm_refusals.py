@@ -1,0 +1,93 @@
+"""What people do wrong with real engines, told in a word: before anything starts, or after it died."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadgen.plan import Fleet
+from schedulers.errors import InputError
+from services import local
+from services.local import NotReadyError, RealWorkers, Running, Wish, await_ready, began_of, stop_all
+from services.running import scratch_of
+from services.worker.vllm import place
+from windtunnel.engines import keepable, profile_of
+from windtunnel.up import live_plan
+
+FLEET = Fleet(engines=1, budget_max=512, block_tokens=32, blocks=100, model_tokens=4096, prefix_cache=False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "speed", "said"),
+    [
+        ("slai", 1.0, "can't run slai: waiting_rank"),
+        ("orca", 1.0, "whole prompts of up to 4096 tokens do not fit a step of 512"),
+        ("edf", 2.0, "as fast as it is"),
+    ],
+)
+def test_what_no_engine_can_keep_is_refused_before_anything_starts(tmp_path, policy, speed, said):
+    wish = Wish(
+        tmp_path, replace(live_plan("quick", 1), fleet=FLEET), f"{policy}+round-robin", f"{policy}+round-robin",
+        speed, real=RealWorkers("python", str(tmp_path)),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=said):
+        keepable(wish)
+    assert keepable(replace(wish, real=None)) is not None
+    assert keepable(replace(wish, paced="edf+round-robin", speed=1.0)).real is not None
+
+
+def test_a_model_that_is_not_there_or_damaged_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"no costs are known of .*nosuch, which is no folder"):
+        profile_of(str(tmp_path / "nosuch"), paced=False)
+    for card in ("{", "[]", "{}"):
+        (tmp_path / "windtunnel.json").write_text(card)
+        with pytest.raises(InputError, match="the model is damaged"):
+            profile_of(str(tmp_path), paced=False)
+
+
+def test_the_device_must_be_the_one_that_was_asked_for():
+    place.check_device("cpu", on_processor=True)
+    place.check_device("gpu", on_processor=False)
+    with pytest.raises(InputError, match="runs on the processor here"):
+        place.check_device("gpu", on_processor=True)
+    with pytest.raises(InputError, match="runs on a GPU here"):
+        place.check_device("cpu", on_processor=False)
+
+
+def test_the_net_is_left_alone_only_for_a_model_that_is_here(tmp_path, monkeypatch):
+    for name in ("TMPDIR", *place.OFFLINE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    place.settle("Qwen/Qwen2.5-0.5B-Instruct", str(tmp_path))
+    assert not place.OFFLINE.keys() & os.environ.keys()
+    place.settle(str(tmp_path), str(tmp_path))
+    assert {name: os.environ[name] for name in place.OFFLINE} == place.OFFLINE
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(tmp_path)
+
+
+def test_what_a_killed_worker_left_is_removed_and_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mine, others = (Path(tempfile.mkdtemp(prefix=scratch_of(pid))) for pid in (process.pid, os.getpid()))
+    (mine / "socket").touch()
+    stop_all([Running("worker-0", process.pid, began_of(process.pid))], grace_s=0.0)
+    process.wait()
+    local.sweep(Running("other", os.getpid(), 1))
+    assert not mine.exists()
+    assert others.exists(), "its process lives"
+
+
+def test_what_the_engines_own_process_died_of_is_told(tmp_path):
+    (tmp_path / "worker-0.out").write_text(
+        "(EngineCore pid=9) ERROR 11-30 18:20:00 [core.py:900] Traceback (most recent call last):\n"
+        "(EngineCore pid=9) ERROR 11-30 18:20:00 [core.py:900] safetensors.SafetensorError: header too small\n"
+        "(EngineCore pid=9) ERROR 11-30 18:20:01 [core.py:900] RuntimeError: later\n"
+    )
+    (tmp_path / "worker-0.log").write_text("RuntimeError: Engine core initialization failed.\n")
+    with pytest.raises(NotReadyError, match=r"header too small\nRuntimeError: Engine core"):
+        await_ready(tmp_path, "worker-0", [Running("worker-0", 2**22, 1)], print)
