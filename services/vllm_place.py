@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 from schedulers.errors import InputError
 from services.local import SETTINGS, environment
@@ -20,7 +21,11 @@ def interpreter() -> str:
     """
     told = os.environ.get("WINDTUNNEL_VLLM_PYTHON", "")
     if told:
-        return told
+        found = which(told)
+        if found is None:
+            fix = "name a Python that has vLLM, or unset it"
+            raise InputError(f"no program {told}", where="WINDTUNNEL_VLLM_PYTHON", fix=fix)
+        return found
     if find_spec("vllm") is not None:
         return sys.executable
     made = Path(__file__).resolve().parent.parent / FOLDER / "bin" / "python"

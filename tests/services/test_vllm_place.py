@@ -10,8 +10,12 @@ from services.worker.vllm.models import SHAPES, vocabulary_of
 def test_the_interpreter_is_the_one_named_else_the_one_made_else_an_error_that_says_how(
     monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("WINDTUNNEL_VLLM_PYTHON", "/opt/other/python")
-    assert vllm_place.interpreter() == "/opt/other/python"
+    other = tmp_path / "python"
+    monkeypatch.setenv("WINDTUNNEL_VLLM_PYTHON", str(other))
+    with pytest.raises(InputError, match="no program"):
+        vllm_place.interpreter()
+    other.touch(mode=0o755)
+    assert vllm_place.interpreter() == str(other)
     monkeypatch.delenv("WINDTUNNEL_VLLM_PYTHON")
     monkeypatch.setattr(vllm_place, "find_spec", lambda name: None)
     monkeypatch.setattr(vllm_place, "FOLDER", str(tmp_path / "made"))

