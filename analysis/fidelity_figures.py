@@ -11,6 +11,9 @@ SIMULATED, SHAKEN, LIVE = "simulated, mean", "arrivals shaken", "live run"
 LOOKS = {SIMULATED: ("s1", "diamond", 130), SHAKEN: ("s1", "cross", 34), LIVE: ("s2", "circle", 50)}
 """Colour, mark and size of each."""
 
+ROW_PX = 26
+"""Height of a scheduler."""
+
 PANEL_PX = 360
 """Width of a panel's still picture."""
 
@@ -33,11 +36,11 @@ def _figure(one: Mapping[str, Any], metric: str) -> Figure:
             {**shared, "what": LIVE, "value": value, "repeat": str(number)}
             for number, value in enumerate(row["live"], 1)
         ]
+    rows = [{**row, "size": LOOKS[row["what"]][2]} for row in rows]
     rate = METRICS[split_column(metric)[0]].kind == "rate"
     scale = alt.Scale(zero=False, nice=True) if rate else alt.Scale(type="log", nice=False, padding=12)
     looks = alt.Scale(domain=list(LOOKS), range=[colour(look[0]) for look in LOOKS.values()])
     marks = alt.Scale(domain=list(LOOKS), range=[look[1] for look in LOOKS.values()])
-    sizes = alt.Scale(domain=list(LOOKS), range=[look[2] for look in LOOKS.values()])
     legend = alt.Legend(title=None, orient="top", columns=alt.ExprRef(expr=NARROW))
     mark = alt.Chart()
     made = over(
@@ -46,12 +49,12 @@ def _figure(one: Mapping[str, Any], metric: str) -> Figure:
             x=alt.X("value:Q", title=metric, scale=scale, axis=alt.Axis(grid=True, labelFontSize=11)),
             color=alt.Color("what:N", scale=looks, legend=legend),
             shape=alt.Shape("what:N", scale=marks, legend=legend),
-            size=alt.Size("what:N", scale=sizes, legend=None),
+            size=alt.Size("size:Q", scale=None, legend=None),
             tooltip=tips("scheduler", "what", "repeat", ("value:.4g", metric), ("mean:.4g", "live mean"),
                          ("places", "place")),
         ),
     ).encode(y=alt.Y("scheduler:N", title=None, sort=names, axis=names_axis())).properties(
-        width="container", height=alt.Step(26)
+        width="container", height=ROW_PX * len(names)
     )  # fmt: skip
     title = f"{one['window']}, rho {one['region']}"
     name = f"fidelity-{one['window']}-{one['region']}".replace(".", "-")
