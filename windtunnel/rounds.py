@@ -112,7 +112,8 @@ def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -
     slowness = account.summary["slowness"]
     if not missed(slowness, usual) or not again:
         return account, again
-    say(f"  engines took {slowness:.2f} times what was expected of them, once more")
+    assert slowness is not None
+    say(f"  engines took {slowness / usual:.2f} times what was expected of them, once more")
     set_aside(live, account.run_id)
     return one_run(live, Watch("none")), again - 1
 
