@@ -159,7 +159,8 @@ def cells_of(condition: str, repeats: Sequence[Value]) -> Cells:
         for one in repeats
     ]
     names = tuple(sorted(set.intersection(*map(set, by_name)))) if by_name else ()
-    live = np.array([[one[name] for one in by_name] for name in names], np.float64).reshape(len(names), -1)
+    rows = [[one[name] for one in by_name] for name in names]
+    live = np.array(rows, np.float64).reshape(len(names), len(by_name))
     freedom = (live.shape[0] - 1) * (live.shape[1] - 1)
     if freedom < 1:
         return Cells(names, live, float("nan"))

@@ -147,6 +147,12 @@ def test_a_reversal_held_only_if_both_sides_did():
     assert near[0].says == "unclear"
 
 
+def test_a_condition_that_no_scheduler_ran_in_every_repeat_says_nothing():
+    cells = cells_of("w1 0.7", [{(HERE, "a"): 1.0}, {(HERE, "b"): 1.0}])
+    assert (cells.names, cells.live.shape) == ((), (0, 2))
+    assert np.isnan(cells.least)
+
+
 def test_chance_and_clear_differences_are_counted():
     """Six differences of four schedulers, all clear; one of 24 orders agrees as well as the same one."""
     told = verdict(of((1, 2, 3, 4)), repeats(of((2, 1, 3, 4)), 0.001), "score")
