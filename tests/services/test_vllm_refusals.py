@@ -69,11 +69,16 @@ def test_the_net_is_left_alone_only_for_a_model_that_is_here(tmp_path, monkeypat
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     monkeypatch.setattr(tempfile, "tempdir", None)
-    place.settle("Qwen/Qwen2.5-0.5B-Instruct", str(tmp_path))
-    assert not place.OFFLINE.keys() & os.environ.keys()
-    place.settle(str(tmp_path), str(tmp_path))
-    assert {name: os.environ[name] for name in place.OFFLINE} == place.OFFLINE
-    assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(tmp_path)
+    with place.settled("Qwen/Qwen2.5-0.5B-Instruct"):
+        assert not place.OFFLINE.keys() & os.environ.keys()
+    usual = tempfile.gettempdir()
+    with place.settled(str(tmp_path)) as folder:
+        assert {name: os.environ[name] for name in place.OFFLINE} == place.OFFLINE
+        assert tempfile.gettempdir() == os.environ["TMPDIR"] == folder
+        assert Path(folder).name.startswith(scratch_of(os.getpid()))
+    assert "TMPDIR" not in os.environ
+    assert tempfile.gettempdir() == usual
+    assert not Path(folder).exists()
 
 
 def test_what_a_killed_worker_left_is_removed_and_nobody_elses(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedulers.view import Tiers
-from services.worker.vllm.place import settle
+from services.worker.vllm.place import settled
 from services.worker.vllm.settings import told
 from sim.rig import ATTENTION, DECODES, KV, PREFILL
 
@@ -92,7 +92,12 @@ def timed(engine: Any, turn: int, grid: Grid) -> Iterator[list[float]]:
 def main(arguments: list[str]) -> int:
     """Measure MODEL on DEVICE into FOLDER/rows-N.csv, so many times over; prints what the engine is."""
     model, device, folder, turns = arguments[0], arguments[1], Path(arguments[2]), int(arguments[3])
-    settle(model, str(folder))
+    with settled(model):
+        return measured(model, device, folder, turns, arguments[4])
+
+
+def measured(model: str, device: str, folder: Path, turns: int, columns: str) -> int:
+    """Time the grid so many times, after a warm-up; returns the exit code."""
     import vllm
 
     engine = engine_for(model, device)
@@ -102,7 +107,7 @@ def main(arguments: list[str]) -> int:
     for turn in range(1, turns + 1):
         with (folder / f"rows-{turn}.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(arguments[4].split(","))
+            writer.writerow(columns.split(","))
             writer.writerows(timed(engine, turn, GRIDS[device]))
     blocks = engine.vllm_config.cache_config.num_gpu_blocks - 1
     sys.stdout.write(json.dumps({"vllm": vllm.__version__, "blocks": blocks}) + "\n")

@@ -3,21 +3,36 @@
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 from schedulers.errors import InputError
+from services.running import scratch_of
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 """Keeps vLLM's libraries from asking the net about a model that is a folder; a hub's name needs the net."""
 
 
-def settle(model: str, folder: str) -> None:
-    """Let whatever this process and its children leave lie in a folder; to be called before vLLM is imported."""
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
+@contextmanager
+def settled(model: str) -> Iterator[str]:
+    """Let whatever this process and its children leave lie in a folder that goes in the end; yields its path.
+
+    To be entered before vLLM is imported, whose sockets else stay among the temporary files for good.
+    """
     if Path(model).is_dir():
         for name, value in OFFLINE.items():
             os.environ.setdefault(name, value)
+    usual, told = tempfile.tempdir, os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix=scratch_of(os.getpid()), ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = usual
+            os.environ.pop("TMPDIR")
+            os.environ.update({} if told is None else {"TMPDIR": told})
 
 
 def check_installed() -> None:

@@ -1,7 +1,6 @@
 """A worker whose engine is vLLM: the simulated worker's answers, link, web and metrics over a real engine."""
 
 import os
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
-from services.running import scratch_of
 from services.worker.answers import Answer, Real, opened
 from services.worker.config import setup_of
 from services.worker.gauges import Gauges
@@ -21,7 +19,7 @@ from services.worker.moves import Incoming, MoveError, Moves
 from services.worker.vllm.capability import check_version, refuse_unable
 from services.worker.vllm.config import RECOMPUTE, EngineConfig, check, engine_args
 from services.worker.vllm.front import Front, Said
-from services.worker.vllm.place import check_device, check_installed, settle
+from services.worker.vllm.place import check_device, check_installed, settled
 from services.worker.vllm.prompts import Vocabulary, ids_of
 from services.worker.vllm.settings import NAME, told
 from services.worker.vllm.wire import Order, WorkerEnd
@@ -171,9 +169,7 @@ async def engine_worker(
     """
     check(config)
     check_installed()
-    prefix = scratch_of(os.getpid())
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        settle(config.model, folder)
+    with settled(config.model) as folder:
         import vllm
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
