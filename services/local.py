@@ -26,7 +26,7 @@ from schedulers.errors import InputError
 from services.running import Running as Running
 from services.running import alive as alive
 from services.running import began_of as began_of
-from services.running import scratch_of, send, workers_in
+from services.running import end_groups, group_of, scratch_of, send, workers_in
 from services.settings import dispatcher_toml, module_of, scaler_toml, worker_toml
 
 STATE = "state.json"
@@ -299,7 +299,11 @@ def stop(folder: Path, *, grace_s: float = STOP_S) -> list[str]:
 
 
 def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
-    """End processes: SIGTERM, a grace, SIGKILL. Return the names of those that were killed."""
+    """End processes: SIGTERM, a grace, SIGKILL. Return the names of those that were killed.
+
+    What they started ends with them: an engine that is still starting does not see its worker die.
+    """
+    groups = [one.pid for one in processes if alive(one) and group_of(one.pid) == one.pid]
     for one in processes:
         send(one, signal.SIGTERM)
     until_s = time.monotonic() + grace_s
@@ -311,6 +315,7 @@ def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
     for one in left:
         while alive(one):
             time.sleep(0.01)
+    end_groups(groups)
     for one in processes:
         sweep(one)
     return [one.name for one in left]

@@ -3,12 +3,16 @@
 import os
 import re
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 WORKER = re.compile(r"(worker-\d+)\.\w+")
 """Files of a worker in its testbed's folder: settings, log, what it printed."""
+
+GROUP_S = 2.0
+"""How long the children of a process that ended may take to end."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,25 @@ def send(one: Running, number: int | signal.Signals) -> None:
     if alive(one):
         with suppress(ProcessLookupError):
             os.kill(one.pid, number)
+
+
+def group_of(pid: int) -> int:
+    """The group of a process; 0 if there is no such process."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def end_groups(groups: list[int], grace_s: float = GROUP_S) -> None:
+    """End what is left of groups whose leaders have just ended; whoever cleans up after them gets a moment."""
+    until_s = time.monotonic() + grace_s
+    for number in groups:
+        with suppress(ProcessLookupError):
+            while time.monotonic() < until_s:
+                os.killpg(number, 0)
+                time.sleep(0.02)
+            os.killpg(number, signal.SIGKILL)
 
 
 def workers_in(folder: Path) -> dict[str, Running]:

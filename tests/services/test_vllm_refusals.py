@@ -1,9 +1,11 @@
 """What people do wrong with real engines, told in a word: before anything starts, or after it died."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,6 +93,28 @@ def test_what_a_killed_worker_left_is_removed_and_nobody_elses(tmp_path, monkeyp
     local.sweep(Running("other", os.getpid(), 1))
     assert not mine.exists()
     assert others.exists(), "its process lives"
+
+
+def test_an_engine_that_is_starting_ends_with_its_worker_and_other_groups_live():
+    code = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+    groups = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=alone
+        )
+        for alone in (True, False)
+    ]
+    children = [int(one.stdout.readline()) for one in groups]
+    stop_all([Running("worker-0", one.pid, began_of(one.pid)) for one in groups], grace_s=0.0)
+    for one in groups:
+        one.wait()
+        one.stdout.close()
+    for _ in range(100):
+        if not began_of(children[0]):
+            break
+        time.sleep(0.05)
+    assert not began_of(children[0])
+    assert began_of(children[1]), "it is in the group of these tests"
+    os.kill(children[1], signal.SIGKILL)
 
 
 def test_what_the_engines_own_process_died_of_is_told(tmp_path):
