@@ -5,6 +5,7 @@ from typing import Any
 
 from analysis.fidelity import LATENCIES
 from analysis.tables import Table, table
+from analysis.validity import FAILS, HOLDS
 from analysis.words import metric_words
 
 DRIVERS = {
@@ -29,11 +30,8 @@ def told_of(of: Told | None) -> dict[str, Any] | None:
     """Return what a page says of a study beside its figures and tables; None without one."""
     if of is None:
         return None
-    words = of["verdict"]["words"]
-    tone = "good" if words.startswith("The simulator's order holds as far") else (
-        "bad" if "does not hold" in words else "open"
-    )  # fmt: skip
-    return {"words": words, "tone": tone, "sentences": sentences(of)}
+    tone = {HOLDS: "good", FAILS: "bad"}.get(of["verdict"]["says"], "open")
+    return {"words": of["verdict"]["words"], "tone": tone, "sentences": sentences(of)}
 
 
 def answer_table(of: Told) -> Table:

@@ -27,10 +27,13 @@ EFFECT_LEAST = 1.0
 """A verdict needs differences between schedulers at least this many times those between repeats."""
 
 CEILING_LEAST = 0.5
-"""A verdict needs repeats whose orders agree at least so well (tau-b), or an agreement that is no chance."""
+"""Repeats whose orders agree less (tau-b) among themselves can't show that an order does not hold."""
 
 CHANCE_MOST = 0.05
-"""Most random orders that may agree as well as the simulator's where single repeats agree badly among themselves."""
+"""Most random orders that may agree as well as the simulator's."""
+
+HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "no verdict"
+"""What a verdict comes to."""
 
 LEAST = 1.0
 """A pair that is nearer, in units of its condition, is borderline."""
@@ -84,9 +87,10 @@ class Verdict(NamedTuple):
     chance: float  # share of random orders that agree with the live one as well as the simulator's
     clear: int  # differences of two schedulers in a condition that live repeats show clearly
     same: int  # those of them that the simulator has the same way round
-    noise: float  # standard deviation between repeats of one cell, mean
+    noise: float  # standard deviation between repeats of one cell, their common drift taken out, mean over conditions
     effect: float  # standard deviation between schedulers' means within a condition, mean
     drift: float  # largest difference between repeats in the mean over all cells, on the compared scale
+    says: str  # HOLDS, IN_PART, FAILS or OPEN
     words: str
 
 
@@ -111,7 +115,7 @@ def register(simulated: Value, most: int = 3) -> list[Pair]:
     """Return the pairs to be claimed: the most dramatic reversals, the surest stable ones and the nearest ones.
 
     A pair counts by its least gap, of a reversal by the smaller of its two sides. What is nearer than one unit, or
-    turns by less, is borderline: the simulator itself can't tell.
+    turns by less, is borderline: the simulator itself can't tell. A reversal claims only conditions beyond one unit.
     """
     schedulers = sorted({name for _, name in simulated})
     conditions = sorted({condition for condition, _ in simulated})
@@ -126,6 +130,8 @@ def register(simulated: Value, most: int = 3) -> list[Pair]:
         up = [gap for gap in gaps.values() if gap > 0.0]
         down = [-gap for gap in gaps.values() if gap < 0.0]
         least = min(max(up), max(down)) if turns else min(abs(gap) for gap in gaps.values())
+        if turns and least >= LEAST:
+            signs = {name_of(one): 1 if gap > 0.0 else -1 for one, gap in gaps.items() if abs(gap) >= LEAST}
         found.append(Pair(REVERSAL if turns else STABLE, first, second, signs, least))
     surest = sorted(found, key=lambda pair: (-pair.least_gap, pair.first, pair.second))
     sure = [pair for pair in surest if pair.least_gap >= LEAST]
@@ -147,6 +153,7 @@ class Cells(NamedTuple):
     names: tuple[str, ...]
     live: Floats  # (schedulers, repeats)
     least: float  # NaN without repeats
+    spread: float  # standard deviation of a cell between repeats, their common drift taken out; NaN without repeats
 
 
 def cells_of(condition: str, repeats: Sequence[Value]) -> Cells:
@@ -163,11 +170,11 @@ def cells_of(condition: str, repeats: Sequence[Value]) -> Cells:
     live = np.array(rows, np.float64).reshape(len(names), len(by_name))
     freedom = (live.shape[0] - 1) * (live.shape[1] - 1)
     if freedom < 1:
-        return Cells(names, live, float("nan"))
+        return Cells(names, live, float("nan"), float("nan"))
     rest = live - live.mean(axis=1, keepdims=True) - live.mean(axis=0, keepdims=True) + live.mean()
     spread = float(np.sqrt(np.sum(rest**2) / freedom))
     factor = float(student.ppf(0.5 + SURE / 2.0, freedom))
-    return Cells(names, live, factor * spread * float(np.sqrt(2.0 / live.shape[1])))
+    return Cells(names, live, factor * spread * float(np.sqrt(2.0 / live.shape[1])), spread)
 
 
 def judge(pairs: Sequence[Pair], repeats: Sequence[Value]) -> list[Judged]:
@@ -206,8 +213,7 @@ def verdict(simulated: Value, repeats: Sequence[Value], metric: str) -> Verdict:
         known.append((ours, cells.live.mean(axis=1)))
         taus.append(_tau(*known[-1]))
         ceilings += _against_others(cells.live)
-        several = cells.live.shape[1] > 1
-        noises.append(float(np.mean(np.std(cells.live, axis=1, ddof=1))) if several else np.nan)
+        noises.append(cells.spread)
         effects.append(float(np.std(known[-1][1], ddof=1)))
         for first, second in combinations(range(len(cells.names)), 2):
             sign = _sign(cells, cells.names[first], cells.names[second])
@@ -216,9 +222,11 @@ def verdict(simulated: Value, repeats: Sequence[Value], metric: str) -> Verdict:
     counted = Verdict(
         metric=metric, schedulers=len({name for _, name in shared}), conditions=len(conditions), repeats=len(repeats),
         tau=_mean(taus), ceiling=_mean(ceilings), chance=_chance(known, _mean(taus)), clear=clear, same=same,
-        noise=_mean(noises), effect=_mean(effects), drift=max(level) - min(level), words="",
+        noise=_mean(noises), effect=_mean(effects), drift=max(level) - min(level),
+        says=OPEN, words="",
     )  # fmt: skip
-    return counted._replace(words=sentence(counted))
+    says, words = sentence(counted)
+    return counted._replace(says=says, words=words)
 
 
 def expected(draws: Mapping[tuple[Condition, str], Sequence[float]], condition: Condition) -> float | None:
@@ -258,31 +266,35 @@ def _chance(known: Sequence[tuple[Floats, Floats]], tau: float) -> float:
     return float((as_good + 1) / (SHUFFLES + 1))
 
 
-def sentence(of: Verdict) -> str:
-    """Say it in words; refuses a verdict where repeats differ more than schedulers do."""
+def sentence(of: Verdict) -> tuple[str, str]:
+    """Say what it comes to and in words; no verdict where repeats differ more than schedulers do, or chance agrees.
+
+    The order holds as far as repeats can tell only if no difference that they show clearly is the other way round.
+    """
     if not of.conditions or not np.isfinite(of.tau):
-        return "No verdict: simulator and engine have no order in common."
+        return OPEN, "No verdict: simulator and engine have no order in common."
     if not np.isfinite(of.noise):
-        return "No verdict: without repeats nobody knows how far apart two runs of one cell are."
+        return OPEN, "No verdict: without repeats nobody knows how far apart two runs of one cell are."
     if of.effect < EFFECT_LEAST * of.noise:
-        return (
+        return OPEN, (
             f"No verdict: repeats of one cell lie {of.noise:.3g} apart and schedulers {of.effect:.3g}: "
             "the noise is as large as the effect."
         )
-    if of.ceiling < CEILING_LEAST and not of.chance <= CHANCE_MOST:
-        return (
-            f"No verdict: repeats agree only {of.ceiling:.2f} among themselves, and a random order agrees as well "
+    agrees = of.tau >= 0.5 * of.ceiling
+    if not of.chance <= CHANCE_MOST and (agrees or of.ceiling < CEILING_LEAST):
+        return OPEN, (
+            f"No verdict: repeats agree {of.ceiling:.2f} among themselves, and a random order agrees as well "
             f"as the simulator's ({of.tau:.2f}) in {of.chance:.0%} of draws."
         )
     against = (
         f"agreement {of.tau:.2f}, repeats agree {of.ceiling:.2f} among themselves, and of {of.clear} differences "
         f"that live runs show clearly {of.same} are the same way round"
     )
-    if of.tau >= of.ceiling - 0.1:
-        return f"The simulator's order holds as far as repeats can tell: {against}."
-    if of.tau >= 0.5 * of.ceiling:
-        return f"The simulator's order holds in part: {against}."
-    return f"The simulator's order does not hold on this engine: {against}."
+    if of.tau >= of.ceiling - 0.1 and of.same == of.clear:
+        return HOLDS, f"The simulator's order holds as far as repeats can tell: {against}."
+    if agrees:
+        return IN_PART, f"The simulator's order holds in part: {against}."
+    return FAILS, f"The simulator's order does not hold on this engine: {against}."
 
 
 def _tau(one: Floats, other: Floats) -> float:

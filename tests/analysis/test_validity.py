@@ -6,6 +6,10 @@ import pytest
 
 from analysis.validity import (
     BORDERLINE,
+    FAILS,
+    HOLDS,
+    IN_PART,
+    OPEN,
     REVERSAL,
     STABLE,
     Pair,
@@ -59,12 +63,30 @@ def test_there_is_no_verdict_where_repeats_differ_as_much_as_schedulers():
 
 
 def test_an_order_in_between_holds_in_part():
-    told = verdict(of((1, 2, 3, 4)), repeats(of((2, 1, 3, 4)), 0.001), "score")
-    assert told.tau == pytest.approx(2.0 / 3.0)
+    told = verdict(of((1, 2, 3, 4), (4, 3, 2, 1)), repeats(of((2, 1, 3, 4), (4, 3, 2, 1)), 0.001), "score")
+    assert told.tau == pytest.approx(5.0 / 6.0)
+    assert told.says == IN_PART
     assert "holds in part" in told.words
-    assert sentence(told._replace(effect=told.noise / 2.0)).startswith("No verdict")
-    assert sentence(told._replace(ceiling=0.3)).startswith("No verdict: repeats agree only 0.30")
-    assert "holds as far" in sentence(told._replace(ceiling=0.3, chance=0.01))
+    assert sentence(told._replace(effect=told.noise / 2.0))[0] == OPEN
+    assert sentence(told._replace(same=told.clear, ceiling=0.9))[0] == HOLDS
+
+
+def test_one_clear_difference_the_other_way_round_leaves_an_order_that_holds_in_part():
+    told = verdict(of((1, 2, 3, 4), (4, 3, 2, 1)), repeats(of((1, 2, 3, 4), (4, 3, 2, 1)), 0.01), "score")
+    assert sentence(told)[0] == HOLDS
+    assert sentence(told._replace(same=told.clear - 1))[0] == IN_PART
+
+
+def test_there_is_no_verdict_where_a_random_order_agrees_as_well():
+    """Two schedulers agree by chance in every second order; that says nothing, however quiet repeats are."""
+    truth = {key: value for key, value in of((1, 2, 3, 4)).items() if key[1] in "ab"}
+    told = verdict(truth, repeats(truth, 0.001), "score")
+    assert (told.tau, told.ceiling, told.says) == (1.0, 1.0, OPEN)
+    assert "in 50% of draws" in told.words
+    assert sentence(told._replace(tau=-1.0, chance=1.0))[0] == FAILS, (
+        "repeats agree that it is the other way round"
+    )
+    assert sentence(told._replace(tau=-1.0, chance=1.0, ceiling=0.3))[0] == OPEN
 
 
 def test_drift_is_how_far_whole_repeats_lie_apart():
@@ -86,6 +108,12 @@ def test_claims_are_the_sharpest_reversals_the_surest_stable_pairs_and_the_neare
     assert [(one.held, one.broken, one.unclear) for one in told] == [(2, 0, 0), (2, 0, 0), (2, 0, 0)]
     turned = judge(pairs, repeats(of((2.0, 1.0, 9.0, 9.3), (2.0, 1.0, 9.0, 9.4)), 0.001))
     assert (turned[0].held, turned[0].broken) == (1, 1)
+
+
+def test_a_reversal_claims_no_condition_that_the_simulator_cannot_tell():
+    third = {(("w2", "0.7"), name): value for name, value in zip(NAMES, (5.1, 5.0, 0.0, 0.0), strict=True)}
+    (pair, *_) = register(of((1.0, 3.0, 0.0, 0.0), (3.0, 1.0, 0.0, 0.0)) | third)
+    assert (pair.kind, pair.signs) == (REVERSAL, {"w1 0.7": -1, "w1 1.2": 1})
 
 
 def test_a_pair_that_ties_somewhere_is_claimed_where_it_does_not():
@@ -134,7 +162,8 @@ def test_what_drifts_between_repeats_is_no_noise_of_a_difference():
     drifting = [{key: value + 5.0 * number for key, value in truth.items()} for number in range(3)]
     assert cells_of("w1 0.7", drifting).least == pytest.approx(0.0, abs=1e-9)
     assert judge(register(truth), drifting)[0].held == 1
-    assert verdict(truth, drifting, "score").drift == pytest.approx(10.0)
+    told = verdict(truth, drifting, "score")
+    assert (told.drift, told.noise, told.says) == (pytest.approx(10.0), pytest.approx(0.0, abs=1e-9), HOLDS)
 
 
 def test_a_reversal_held_only_if_both_sides_did():
