@@ -205,9 +205,11 @@ class Moves(WorkerPeerServicer):
         while answer.sent < answer.made:
             self.worker.flush()
             if answer.sent < answer.made:
+                self._leaving(answer.number, answer.attempt)  # its client may go meanwhile
                 if self.worker.now_s() > until_s:
                     raise MoveError("the client takes no tokens")
                 await asyncio.sleep(0.005)
+        self._leaving(answer.number, answer.attempt)
 
     def _go_on(self, number: int, leaving: Outgoing) -> None:
         if leaving.frozen and number in self.worker.engine.row_of:

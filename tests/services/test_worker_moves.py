@@ -22,9 +22,9 @@ async def pair():
             yield source, first, await place.seat(1), other
 
 
-async def begin_move(source, target, to, *, blocks=30, length=2000):
+async def begin_move(source, target, to, *, blocks=30, length=2000, **more):
     """Reserve and copy; returns once both sides have answered."""
-    source.enqueue(9, prompt=200, length=length)
+    source.enqueue(9, prompt=200, length=length, **more)
     await source.until(lambda: len(source.answer(9)) > 3)
     reserve = wire.Reserve(request=order(9, prompt=200, length=length, attempt=2, credit=0), blocks=blocks)
     target.say(migration=wire.MigrationOrder(migration=1, number=9, reserve=reserve))
@@ -69,6 +69,19 @@ async def test_a_move_that_is_called_off_leaves_everything_as_it_was(moment):
         assert not target.tokens
         await target.until(lambda: target.reports[-1].blocks_free == 600)
         assert second.worker.idle
+
+
+async def test_a_client_that_goes_while_its_tokens_wait_ends_the_move():
+    """It takes nothing any more, so that tokens wait to be sent; both sides are told, and free what they held."""
+    async with pair() as (source, first, target, second):
+        await begin_move(source, target, second, credit=10)
+        await source.until(lambda: first.moves.outgoing and first.moves.outgoing[9].frozen)
+        source.say(cancel=wire.Cancel(number=9, attempt=1))
+        told = await source.until(lambda: source.moves)
+        assert told[0].failed.why == "ended"
+        target.say(migration=wire.MigrationOrder(migration=1, number=9, abort=wire.Abort(why="ended")))
+        for seat in (source, target):
+            await seat.until(lambda seat=seat: seat.reports[-1].blocks_free == 600)
 
 
 async def test_a_move_without_room_is_refused():

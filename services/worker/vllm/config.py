@@ -45,7 +45,7 @@ def check(config: EngineConfig) -> None:
     if config.moves not in (RECOMPUTE, NIXL):
         raise InputError(f"no moves {config.moves!r}", where="moves", fix=f"use {RECOMPUTE} or {NIXL}")
     if config.moves == NIXL and find_spec("nixl") is None:
-        fix = f"pip install --no-deps nixl nixl-cu12 (docs/vllm.md), or moves = {RECOMPUTE!r}"
+        fix = f"pip install nixl==1.5.1, or moves = {RECOMPUTE!r}"
         raise InputError("NIXL is not installed", where="moves", fix=fix)
     if config.tensor_parallel < 1:
         raise InputError("tensor_parallel must be at least 1", where="tensor_parallel", fix="use 1")

@@ -168,6 +168,8 @@ class Nixl(Recomputes):
 
     def _unfit(self, number: int) -> str:
         """Say why the KV of a request here is not worth the way, "" if it is."""
+        if number not in self.front.row_of:
+            raise MoveError("ended")
         held, block = self.front.parcel(number).computed_tokens, self.front.setup.block_tokens
         return f"{held} tokens are less than a block of {block}" if held < block else ""
 
@@ -223,7 +225,7 @@ def surround(config: EngineConfig) -> None:
 
     Each engine listens for handshakes on a port of its own. On one machine UCX is kept to what needs no network card.
     """
-    host = config.advertise or config.grpc.rpartition(":")[0]
+    host = (config.advertise or config.grpc.rpartition(":")[0]).strip("[]")
     with socket.create_server((host, 0)) as free:
         port = free.getsockname()[1]
     os.environ.setdefault("VLLM_NIXL_SIDE_CHANNEL_HOST", host)

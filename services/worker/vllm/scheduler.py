@@ -215,6 +215,8 @@ class Policies:
         for key in self.shadow.refused:
             request = this.requests[key]
             self.refused.append(request)
+            if self.passing is not None:
+                self.passing.forget([request.request_id])
             self.record.refused.append(self.names.pop(request.request_id))
             super().finish_requests(key, RequestStatus.FINISHED_ABORTED)  # type: ignore[misc]
         self.shadow.refused.clear()
