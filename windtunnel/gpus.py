@@ -98,7 +98,7 @@ def running(named: str, folder: Path, profile: str = "") -> Iterator[Path]:
             lambda words: typer.echo(words, err=True),
         )
     except NotReadyError as error:
-        fix = "read the log; a model of the hub needs HF_HUB_OFFLINE=0 and TRANSFORMERS_OFFLINE=0 the first time"
+        fix = "read the log; a model of the hub needs the net the first time, and some a token (HF_TOKEN)"
         raise InputError(str(error), where=str(folder), fix=fix) from None
     try:
         yield folder

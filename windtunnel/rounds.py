@@ -165,7 +165,7 @@ def pilot(plan: "Plan", out: Path, ids: set[str], target: "Target", rules: "Repl
         live = min(listed, key=lambda one: (one.window.line.span_s * one.region.factor, one.window.line.id))
         summary = one_run(live, Watch("none")).summary
         kept = {name: summary[name] for name in ("window", "scheduler", "region", "slowness", "took_s")}
-        told.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        write_whole(told, f"{json.dumps(kept, indent=1, sort_keys=True)}\n".encode())
     found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
     return float(found["slowness"] or 1.0)
 

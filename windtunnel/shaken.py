@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadgen.manifest import write_whole
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -30,12 +32,13 @@ def shaken(
 
     from analysis.validity import column_of
 
-    path = out / FILE
-    if not path.exists():
+    path, columns = out / FILE, {column_of(metric) for metric in metrics}
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    if not rows or not columns <= rows[0].keys():  # made for other metrics
         say(f"Simulating each cell {DRAWS - 1} times more, arrivals shaken by up to a step")
-        rows = list(_rows(plan, out / "sim", {column_of(metric) for metric in metrics}))
-        path.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    table = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+        rows = list(_rows(plan, out / "sim", columns))
+        write_whole(path, f"{json.dumps(rows)}\n".encode())
+    table = pd.DataFrame(rows)
     return [part.drop(columns="draw") for _, part in table.groupby("draw")]
 
 

@@ -35,6 +35,7 @@ def test_shaken_arrivals_come_up_to_a_step_later_and_the_first_draw_as_they_are(
     assert not late_s(5, 0, 0.2).any()
     shaken(plan, tmp_path, ("e2e_mean_s",), said.append)
     assert len(said) == 1, "kept, not made again"
+    assert "ttft_p95_s" in shaken(plan, tmp_path, ("ttft_p95_s",), said.append)[0], "unless of another metric"
 
 
 WANTED = Wanted("e2e_mean_s", 2, 3, 600.0, frozenset())
