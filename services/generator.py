@@ -36,6 +36,9 @@ LEASE_S, RENEW_S = 15.0, 5.0
 LAST_LOOK_S = 10.0
 """How long the end of a run is kept for a Prometheus that has looked before."""
 
+SENT_S = 0.2
+"""Until what was asked for has left, too."""
+
 QUANTILES = ("0.5", "0.99", "1")
 """Median, 99th percentile, most."""
 
@@ -61,6 +64,7 @@ class RunPage(Collector):
 
     def __init__(self) -> None:
         self.shown: Shown | None = None
+        self.seen: Shown | None = None  # by the last who looked
         self.looks = 0
 
     def show(self, shown: Shown) -> None:
@@ -71,18 +75,19 @@ class RunPage(Collector):
         """Show how the run ended, until somebody who looked before has seen it."""
         if self.shown is None:
             return
-        self.shown, seen = self.shown._replace(told=told), self.looks
-        until_s = time.monotonic() + (wait_s if seen else 0.0)
-        while self.looks == seen and time.monotonic() < until_s:
+        ended = self.shown = self.shown._replace(told=told)
+        until_s = time.monotonic() + (wait_s if self.looks else 0.0)
+        while self.seen is not ended and time.monotonic() < until_s:  # a look that began before is not enough
             time.sleep(0.05)
+        time.sleep(SENT_S if self.looks else 0.0)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the series of the run."""
-        self.looks += 1
-        if self.shown is not None:
-            yield from self._of_the_run(self.shown)
-            yield from self._of_tiers(self.shown)
-            yield from self._of_itself(self.shown)
+        shown, found = self.shown, list[Metric]()  # the next run may be shown meanwhile
+        if shown is not None:
+            found = [*self._of_the_run(shown), *self._of_tiers(shown), *self._of_itself(shown)]
+        yield from found
+        self.seen, self.looks = shown, self.looks + 1
 
     def _of_the_run(self, shown: Shown) -> Iterator[Metric]:
         info = GaugeMetricFamily(

@@ -140,6 +140,29 @@ def test_the_page_is_served_until_it_has_been_seen(dispatcher):
     assert dispatcher.said[-1][2]["lease_s"] == 0.0
 
 
+def test_a_look_that_began_before_the_run_ended_has_not_seen_its_end():
+    """It may lack the last requests; the run stays until somebody looks anew."""
+    asked, page = schedule(20), RunPage()
+
+    async def work(loop):
+        replay = Replay(asked, Prompt(loop), ReplayRules(drain_s=1.0), TARGETS)
+        return await replay.run(), replay
+
+    told, replay = virtual(work)
+    page.show(Shown("r1", LABELS, replay, (0, 20)))
+    list(page.collect())
+    early = page.collect()
+    next(early)
+    waits = threading.Thread(target=page.over, args=(told, 10.0))
+    waits.start()
+    list(early)
+    waits.join(0.5)
+    assert waits.is_alive()
+    list(page.collect())
+    waits.join(5.0)
+    assert not waits.is_alive()
+
+
 def test_a_secret_is_a_value_or_a_files(monkeypatch, tmp_path):
     monkeypatch.delenv("WT_TEST", raising=False)
     assert secret("WT_TEST") == ""
