@@ -49,10 +49,10 @@ def write_figures(
                 written += list(_figure(one, out))
         for table in tables.values():
             written += [
-                _write(out / f"{table.name}.csv", table.frame().to_csv(index=False)),
-                _write(out / f"{table.name}.tex", latex(table)),
+                write_file(out / f"{table.name}.csv", table.frame().to_csv(index=False)),
+                write_file(out / f"{table.name}.tex", latex(table)),
             ]
-        written.append(_write(out / "methods.txt", methods(findings, stats, attributions) + "\n"))
+        written.append(write_file(out / "methods.txt", methods(findings, stats, attributions) + "\n"))
     except OSError as error:
         raise InputError(
             f"can't write figures: {error.strerror}", where=str(out), fix="name another folder with --figures"
@@ -87,14 +87,14 @@ def _figure(figure: Figure, out: Path) -> Iterator[Path]:
         spec = still(figure, chosen)
         name = figure.name if not place else f"{figure.name}--{_slug(chosen)}"
         for ending, form in forms.items():
-            yield _write(out / f"{name}.{ending}", form(spec))
+            yield write_file(out / f"{name}.{ending}", form(spec))
 
 
 def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-")
 
 
-def _write(path: Path, data: str | bytes) -> Path:
+def write_file(path: Path, data: str | bytes) -> Path:
     """Write a file whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -4,7 +4,6 @@ The folder holds ``registered.json``, ``sim`` and ``live/repeat-N``; pages read 
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -82,15 +81,11 @@ def read_study(folder: Path) -> dict[str, Any] | None:
 
 def write(told: Mapping[str, Any], out: Path) -> None:
     """Write ``fidelity.json`` and ``fidelity.md`` into the study's folder."""
+    from analysis.export import write_file
     from analysis.fidelity_words import as_markdown
 
-    for name, text in (
-        (FILE, json.dumps(told, indent=1, sort_keys=True, allow_nan=False) + "\n"),
-        ("fidelity.md", as_markdown(told)),
-    ):
-        temporary = out / f".{name}.{os.getpid()}.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, out / name)
+    write_file(out / FILE, json.dumps(told, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_file(out / "fidelity.md", as_markdown(told))
 
 
 def _registered(out: Path) -> dict[str, Any]:

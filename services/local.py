@@ -27,7 +27,7 @@ from services.running import Running as Running
 from services.running import alive as alive
 from services.running import began_of as began_of
 from services.running import end_groups, group_of, scratch_of, send, workers_in
-from services.settings import dispatcher_toml, module_of, scaler_toml, worker_toml
+from services.settings import RECOMPUTE, dispatcher_toml, module_of, scaler_toml, worker_toml
 
 STATE = "state.json"
 ANALYSIS = "analysis"
@@ -101,14 +101,14 @@ class State:
 class RealWorkers:
     """Workers with a real engine: the Python that has vLLM, the model; paced: steps are stretched to the profile.
 
-    ``moves`` is how running requests travel: "recompute" or "nixl".
+    ``moves`` is how running requests travel, one of ``settings.MOVES``.
     """
 
     python: str
     model: str
     device: str = "cpu"
     paced: bool = False
-    moves: str = "recompute"
+    moves: str = RECOMPUTE
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from services.local import State, Wish
 
+MOVES = RECOMPUTE, NIXL = "recompute", "nixl"
+"""How running requests move between real engines: their tokens alone, or their KV too."""
+
 DRAIN_S = 5.0
 """How long a dispatcher that is to end waits for what runs."""
 

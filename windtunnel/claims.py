@@ -1,8 +1,6 @@
 """What a fidelity study claims: conditions picked from simulated results, and pairs, written before it runs live."""
 
 import json
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,16 +44,12 @@ class Claims(NamedTuple):
 
 def simulate(plan: "Plan", out: Path) -> None:
     """Sweep the plan in the simulator into OUT/sim, keeping every request; what is there stays."""
-    from loadgen.plan import toml
+    from windtunnel.sweep import complete
 
-    out.mkdir(parents=True, exist_ok=True)
-    written = out / "plan.toml"
-    written.write_text(toml(plan), encoding="utf-8")
-    command = [sys.executable, "-m", "windtunnel", "sweep", str(written), "--out", str(out / "sim")]
-    command += ["--windows", str(plan.windows), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"the sweep failed: {done.stderr.strip()[-300:]}", where=str(out / "sim"))
+    swept, _ = complete(plan, out / "sim", 0, as_json=False)
+    if swept.failures:
+        fix = "see its file of failures, or leave that scheduler out"
+        raise InputError(f"{swept.failures} simulated runs failed", where=str(out / "sim"), fix=fix)
 
 
 def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from schedulers.errors import InputError
+from services.settings import MOVES, NIXL, RECOMPUTE
 
 if TYPE_CHECKING:
     from loadgen.plan import Fleet, TierSpec
@@ -23,11 +24,7 @@ CONTEXT = 1000.0
 """Tokens of context of a usual request, by which two engines' decode steps are compared."""
 
 
-MOVES = ("recompute", "nixl")
-"""How a running request can move between real engines: its tokens alone, or with its KV."""
-
-
-def real_workers(kind: str, model: str, paced: bool, moves: str = MOVES[0]) -> "RealWorkers":
+def real_workers(kind: str, model: str, paced: bool, moves: str = RECOMPUTE) -> "RealWorkers":
     """Return what to start for ``--worker KIND``; the tiny model is made if none is named.
 
     Raises InputError for an unknown kind, for no vLLM or no NIXL, and for a GPU without a model.
@@ -40,7 +37,7 @@ def real_workers(kind: str, model: str, paced: bool, moves: str = MOVES[0]) -> "
     if moves not in MOVES:
         raise InputError(f"no moves {moves!r}", where="--moves", fix=f"use {' or '.join(MOVES)}")
     python = interpreter()
-    if moves == "nixl":
+    if moves == NIXL:
         code = "import sys; from importlib.util import find_spec; sys.exit(find_spec('nixl') is None)"
         try:
             run_there(python, ["-c", code])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from schedulers.errors import InputError
+from services.settings import RECOMPUTE
 
 if TYPE_CHECKING:
     from loadgen.plan import Plan
@@ -42,7 +43,6 @@ Moved = Annotated[
 ]
 
 DEFAULT_FOLDER = Path(".windtunnel")
-RECOMPUTE = "recompute"
 NOT_READY = 8
 """Exit code of a testbed that did not become ready."""
 

@@ -2,8 +2,9 @@
 
 import sys
 
+from services.settings import NIXL
 from services.worker.process import UNTOLD, command, serve
-from services.worker.vllm.config import NIXL, EngineConfig
+from services.worker.vllm.config import EngineConfig
 from services.worker.vllm.nixl import Nixl, NixlFront, surround
 from services.worker.vllm.worker import Recomputes, engine_worker
 

@@ -8,13 +8,13 @@ from typing import Any
 from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
+from services.settings import MOVES, NIXL, RECOMPUTE
 from services.worker.config import WorkerConfig, setup_of
 from services.worker.steps import log_file
 from services.worker.vllm.capability import refuse_unable
 from services.worker.vllm.settings import told
 
 DEVICES = ("cpu", "gpu")
-RECOMPUTE, NIXL = "recompute", "nixl"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ def check(config: EngineConfig) -> None:
         raise InputError("no model is named", where="model", fix=fix)
     if config.device not in DEVICES:
         raise InputError(f"no device {config.device!r}", where="device", fix=f"use {' or '.join(DEVICES)}")
-    if config.moves not in (RECOMPUTE, NIXL):
-        raise InputError(f"no moves {config.moves!r}", where="moves", fix=f"use {RECOMPUTE} or {NIXL}")
+    if config.moves not in MOVES:
+        raise InputError(f"no moves {config.moves!r}", where="moves", fix=f"use {' or '.join(MOVES)}")
     if config.moves == NIXL and find_spec("nixl") is None:
         fix = f"pip install nixl==1.5.1, or moves = {RECOMPUTE!r}"
         raise InputError("NIXL is not installed", where="moves", fix=fix)

@@ -15,11 +15,12 @@ import msgspec
 import structlog
 
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Stopped, TransferState
+from services.settings import NIXL
 from services.worker.answers import Answer, asked, opened
 from services.worker.engine import Engine, Key
 from services.worker.moves import Incoming, MoveError
 from services.worker.rows import Ask
-from services.worker.vllm.config import NIXL, EngineConfig
+from services.worker.vllm.config import EngineConfig
 from services.worker.vllm.front import Front, Said
 from services.worker.vllm.wire import Came, Order, Parted, Told
 from services.worker.vllm.worker import EngineWorker, Recomputes

@@ -12,12 +12,13 @@ from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
+from services.settings import RECOMPUTE
 from services.worker.answers import Answer, Real, opened
 from services.worker.config import setup_of
 from services.worker.gauges import Gauges
 from services.worker.moves import Incoming, MoveError, Moves
 from services.worker.vllm.capability import check_version, refuse_unable
-from services.worker.vllm.config import RECOMPUTE, EngineConfig, check, engine_args
+from services.worker.vllm.config import EngineConfig, check, engine_args
 from services.worker.vllm.front import Front, Said
 from services.worker.vllm.place import check_device, check_installed, settled
 from services.worker.vllm.prompts import Vocabulary, ids_of
