@@ -298,16 +298,17 @@ class Worker:
 
     def resume_from(self, kept: Iterable[tuple[int, int, int, int]]) -> None:
         """Go on after a reconnect with (number, attempt, send from, credit to); all else is dropped."""
-        going_on = {number: rest for number, *rest in kept}
-        for number in [number for number, answer in self.answers.items() if answer.sink is None]:
-            attempt, send_from, credit_to = going_on.get(number, (0, 0, 0))
-            answer = self.answers[number]
-            if answer.attempt != attempt:
-                self.forget(number)
+        going_on = {(number, attempt): rest for number, attempt, *rest in kept}
+        linked = [answer for answer in self.answers.values() if answer.sink is None]
+        for answer in linked:  # all of them before anything is sent
+            told = going_on.get((answer.number, answer.attempt))
+            if told is None:
+                self.forget(answer.number)
                 continue
+            send_from, credit_to = told
             answer.credit_to = max(answer.credit_to, credit_to)
             answer.rewind(send_from)
-            self._mark(answer)
+            self.dirty.add(answer.number)
         self.flush()
 
     @property

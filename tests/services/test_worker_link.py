@@ -7,8 +7,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from loadgen.replay.tokens import piece_of, tokens_at
 from services.rpc.windtunnel.v1 import worker_pb2 as wire
+from services.worker.link import tiers_of
 from services.worker.process import tell_health
-from tests.services.desk import PLENTY, linked
+from services.worker.worker import Worker
+from tests.services.desk import FAST, PLENTY, linked, order
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -99,6 +101,21 @@ async def test_a_cut_link_comes_back_and_loses_nothing():
         assert later.answer(1) == tokens_at(1, 5, 395)
         assert not any(number == 2 for number, _ in later.tokens)
         assert set(worker.worker.answers) == {1}
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+async def test_nothing_is_sent_after_a_reconnect_before_all_know_where_they_go_on(kept):
+    """Neither a dropped request's tokens nor a kept one's from where the old link stood, in any order."""
+    worker, sent = Worker(FAST, tiers_of([])), []
+    for number in (1, 2, 3):
+        worker.enqueue(order(number, length=40))
+        answer = worker.answers[number]
+        answer.made, answer.sent = 30, 20
+    worker.send = sent.extend
+    worker.dirty.update((1, 2, 3))
+    worker.resume_from([(kept, 1, 5, PLENTY), (3, 1, 7, PLENTY)])
+    assert [(one.number, one.run.offset, len(one.run.tokens)) for one in sent] == [(kept, 5, 25), (3, 7, 23)]
+    assert set(worker.answers) == {kept, 3}
 
 
 async def test_a_cancelled_request_frees_the_engine():
