@@ -64,7 +64,7 @@ async def test_streams_are_whole_and_facts_are_told():
 
 async def test_a_cut_and_a_death_lose_nothing():
     async with place_with("w0", "w1") as (parts, workers), client_at(parts.grpc) as stub:
-        calls = [asyncio.create_task(heard(stub.Submit(asking(f"r{i}", 600, 50)))) for i in range(8)]
+        calls = [asyncio.create_task(heard(stub.Submit(asking(f"r{i}", 2400, 50)))) for i in range(8)]
         answers = parts.heart.answers
         await until(lambda: len(answers) == 8 and all(len(one.tokens) > 20 for one in answers.values()), 30)
         workers["w0"].link.cut()
@@ -72,7 +72,7 @@ async def test_a_cut_and_a_death_lose_nothing():
         for task in workers["w1"].tasks:
             task.cancel()
         for said in await asyncio.gather(*calls):
-            whole(said, 600)
+            whole(said, 2400)
         assert {said.ending.attempts for said in await asyncio.gather(*calls)} == {1, 2}
         assert parts.heart.desk.board.row_of == {}
 
