@@ -189,6 +189,29 @@ def test_a_cancelled_request_gives_its_memory_back(testbed):
     assert Counter(row["running"] for row in rows) == {0: 2}
 
 
+@pytest.mark.parametrize(
+    ("prompt", "sampling", "why"),
+    [([1, 2, 99_999], {}, "99999"), ([1, 2], {"temperature": -1.0}, "temperature")],
+)
+def test_a_request_that_the_engine_refuses_ends_alone(testbed, unmoved, prompt, sampling, why):
+    """The client hears why, nothing waits for ever, and both engines serve on."""
+
+    async def work():
+        wrong = asked(0, f"wrong-{why}", **sampling)
+        wrong.prompt.ids.ids[:] = prompt
+        async with Conversation(testbed.dispatcher.grpc) as talk:
+            stream = talk.submit(wrong)
+            async for _ in stream:
+                pass
+            return stream
+
+    ending = asyncio.run(asyncio.wait_for(work(), 20.0)).ending
+    assert (ending.reason, ending.attempts) == ("bad_request", 1)
+    assert why in ending.message
+    assert [tokens for tokens, _ in asyncio.run(answers(testbed, f"after-{why}"))] == unmoved
+    assert [ask(one.http, "/ready")[0] for one in testbed.workers] == [200, 200]
+
+
 def test_text_is_answered_over_http_and_the_model_may_end_it(testbed):
     import json
     from urllib.request import Request, urlopen

@@ -46,6 +46,7 @@ class Front(Shadow):
         self.order: Callable[[Order], None] = lambda _: None  # to the engine's process
         self.said: dict[Key, Said] = {}
         self.stopped: set[Key] = set()  # ended by the model's own word
+        self.objections: dict[Key, str] = {}  # what the engine has against a request
         self.landed: set[Key] = set()  # came with their KV; their first step here has not been told
         self.fault: BaseException | None = None
         self._gained: list[Progress] = []
@@ -160,6 +161,7 @@ class Front(Shadow):
     async def _follow(self, key: Key, ask: Ask, name: str, handover: dict[str, Any] | None) -> None:
         """Pass a request's tokens on as they come; ``handover`` says where its KV can be fetched, if it can."""
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind
 
         said = self.said[key]
@@ -178,20 +180,35 @@ class Front(Shadow):
                 "generated_tokens",
             )
         } | {"key": key}
-        params = SamplingParams(
-            **said.sampling, max_tokens=ask.output_tokens - made, detokenize=said.wants_text,
-            extra_args={NAME: extra} | ({"kv_transfer_params": handover} if handover else {}),
-            output_kind=RequestOutputKind.DELTA,
-        )  # fmt: skip
         try:
+            params = SamplingParams(
+                **said.sampling, max_tokens=ask.output_tokens - made, detokenize=said.wants_text,
+                extra_args={NAME: extra} | ({"kv_transfer_params": handover} if handover else {}),
+                output_kind=RequestOutputKind.DELTA,
+            )  # fmt: skip
             async for told in self.llm.generate({"prompt_token_ids": prompt}, params, name):
                 await self._pass_on(key, told, made)
                 made += len(told.outputs[0].token_ids)
         except asyncio.CancelledError:
             raise
+        except VLLMClientError as error:  # the request is at fault, and the engine serves the others
+            self._refuse(key, made, str(error))
         except Exception as error:
             self.fault = error
             self.changed()
+
+    def _refuse(self, key: Key, made: int, why: str) -> None:
+        """End a request that the engine does not take."""
+        self.objections[key] = why
+        now_s = monotonic()
+        self._gained.append(
+            Progress(key, offset=made, made=0, time_s=now_s, outcome=REJECTED, started_s=now_s)
+        )
+        self._tasks.pop(key, None)
+        self._let_go(key)
+        if key in self.row_of:
+            super().cancel(key, now_s, outcome=REJECTED)
+        self.changed()
 
     async def _pass_on(self, key: Key, told: Any, made: int) -> None:
         said, part = self.said[key], told.outputs[0]

@@ -86,9 +86,11 @@ class EngineWorker(Worker):
         return Said([*prompt, *begun], sampling, order.want_text, answer.real, len(begun))
 
     def note(self, gained: Any) -> None:
-        """Write down what requests gained; one that the model ended itself is as long as it is."""
+        """Write down what requests gained; one that the model ended is as long as it is, one refused says why."""
         for one in gained:
             answer = self.answers.get(one.key)
+            if (why := self.engine.objections.pop(one.key, None)) is not None and answer is not None:
+                answer.end("bad_request", why)
             if one.key in self.engine.stopped:
                 self.engine.stopped.discard(one.key)
                 if answer is not None:
