@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 REGISTERED = "registered.json"
 
+SEAL = "claims_sha256"
+"""Name of the digest of the claims in their file."""
+
 OVERHEAD_S = 4.0
 """Wall seconds of a live run beside its traffic: setting the policy, waiting until engines are empty, storing."""
 
@@ -61,13 +64,14 @@ def claimed(plan: "Plan", out: Path, wanted: Wanted, speed: float) -> Claims:
     runs = simulated(out, wanted.ids)
     path = out / REGISTERED
     if path.exists():
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = _unchanged(path)
         _refuse_another(told, runs, wanted, path)
     elif (out / "live").exists():
         raise InputError("there are live runs and no claims", where=str(path), fix="use a new --out")
     else:
         told = _register(plan, out, wanted, seconds_of(out, runs, speed))
         told["simulated_sha256"] = digest_of(runs, told["metric"])
+        told = sealed(told)
         write_whole(path, f"{json.dumps(told, indent=1, sort_keys=True)}\n".encode())
     conditions = tuple((one["window"], one["region"]) for one in told["conditions"])
     return Claims(told["metric"], conditions, told["seconds"], told)
@@ -100,6 +104,25 @@ def digest_of(runs: "pd.DataFrame", metric: str) -> str:
     from analysis.validity import values
 
     return sha256(repr(sorted(values(runs, metric).items())).encode()).hexdigest()
+
+
+def sealed(told: dict[str, Any]) -> dict[str, Any]:
+    """Return claims with the digest of all else that they say, which shows a change made by accident or in haste."""
+    others = {name: value for name, value in told.items() if name != SEAL}
+    return others | {SEAL: sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()}
+
+
+def _unchanged(path: Path) -> dict[str, Any]:
+    """Return the claims as they were registered; raises InputError if the file is damaged or was changed."""
+    try:
+        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        good = told[SEAL] == sealed(told)[SEAL]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        good = False
+    if not good:
+        fix = "use a new --out: what was claimed stands"
+        raise InputError("the claims are not as they were registered", where=str(path), fix=fix)
+    return told
 
 
 def _refuse_another(told: dict[str, Any], runs: "pd.DataFrame", wanted: Wanted, path: Path) -> None:

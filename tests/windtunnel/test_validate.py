@@ -11,7 +11,7 @@ from loadgen.plan import read_plan
 from loadgen.result import read_runs
 from schedulers.errors import InputError
 from sim.profile import load
-from windtunnel.claims import OVERHEAD_S, REGISTERED, Wanted, claimed, seconds_of, simulated
+from windtunnel.claims import OVERHEAD_S, REGISTERED, Wanted, claimed, sealed, seconds_of, simulated
 from windtunnel.rounds import DISTURBED, in_turns, missed, set_aside, slowed
 from windtunnel.shaken import DRAWS, late_s, shaken
 from windtunnel.validate import listing
@@ -65,13 +65,23 @@ def test_another_metric_or_another_simulator_is_refused(study):
     told = claimed(plan, out, WANTED, 1.0).told
     with pytest.raises(InputError, match="claims were made by e2e_mean_s"):
         claimed(plan, out, WANTED._replace(metric="ttft_mean_s"), 1.0)
-    (out / REGISTERED).write_text(json.dumps(told | {"simulated_sha256": "0" * 64}))
+    (out / REGISTERED).write_text(json.dumps(sealed(told | {"simulated_sha256": "0" * 64})))
     with pytest.raises(InputError, match="something else than when claims were made"):
         claimed(plan, out, WANTED, 1.0)
     (out / REGISTERED).unlink()
     (out / "live").mkdir()
     with pytest.raises(InputError, match="live runs and no claims"):
         claimed(plan, out, WANTED, 1.0)
+
+
+def test_claims_that_were_damaged_or_changed_are_refused(study):
+    plan, out = study
+    told = claimed(plan, out, WANTED, 1.0).told
+    turned = told | {"conditions": told["conditions"][:1]}
+    for text in ("", "{", "[]", "{}", json.dumps(turned)):
+        (out / REGISTERED).write_text(text)
+        with pytest.raises(InputError, match="not as they were registered"):
+            claimed(plan, out, WANTED, 1.0)
 
 
 def test_a_metric_that_tells_nobody_apart_is_refused_with_those_that_do(study):
