@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 KINDS = {"vllm-cpu": "cpu", "vllm": "gpu"}
 """Kinds of workers with a real engine, and what they run on."""
 
+DRIVERS = ("vllm", "paced")
+"""What results call real engines, as they are and stretched to a profile."""
+
 MODELS = Path(".models")
 
 SLOTS = 8
@@ -88,6 +91,19 @@ def keepable(wish: "Wish") -> "Wish":
         asked = EngineConfig(engine_policy=policy, fleet=wish.plan.fleet, speed=wish.speed, paced=real.paced)
         check(replace(asked, model=real.model, device=real.device))
     return wish
+
+
+def refuse_weaker(driver: str, specs: tuple[str, ...], fleet: "Fleet") -> None:
+    """Raise InputError for a scheduler that the real engines of a testbed can't run.
+
+    Their workers would refuse it and go on with the one before, and its runs would bear the wrong name.
+    """
+    from schedulers.load import load
+    from services.worker.vllm.capability import refuse_unable
+
+    if driver in DRIVERS:
+        for spec in specs:
+            refuse_unable(load(spec), fleet.budget_max, fleet.model_tokens)
 
 
 def met(rows: list[dict[str, Any]], fleet: "Fleet", *, own: bool) -> tuple[str, "Fleet"]:

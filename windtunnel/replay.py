@@ -111,7 +111,8 @@ def replay(
     own = not place.label and place.driver == "live"  # what a model says is no function of the seed
     rules = ReplayRules(limits=limits, drain_s=drain_s, stop_open=stop_open, checked=own)
     source, ids = window_source(windows, window or [])
-    known = about(known, source, tuple(scheduler or ()) or aims.specs, tuple(region or (0.85,)))
+    specs = tuple(scheduler or ()) or aims.specs
+    known = about(known, source, specs, tuple(region or (0.85,)), place.driver)
     places = [out, *(out / f"repeat-{number}" for number in range(2, repeats + 1))]
     accounts: list[Account] = []
     with page_at(metrics, place) as page:
@@ -123,12 +124,19 @@ def replay(
     finish(accounts, out, as_json)
 
 
-def about(plan: "Plan", windows: Path, specs: tuple[str, ...], regions: tuple[float, ...]) -> "Plan":
-    """Return the plan of a replay: these schedulers on these windows; what another plan declared is left out."""
+def about(
+    plan: "Plan", windows: Path, specs: tuple[str, ...], regions: tuple[float, ...], driver: str
+) -> "Plan":
+    """Return the plan of a replay: these schedulers on these windows; what another plan declared is left out.
+
+    Raises InputError for a scheduler that the driver's engines can't run.
+    """
     from dataclasses import replace as changed
 
     from loadgen.plan import Study
+    from windtunnel.engines import refuse_weaker
 
+    refuse_weaker(driver, specs, plan.fleet)
     return changed(
         plan,
         windows=str(windows),

@@ -132,7 +132,7 @@ def _prepared(
     from windtunnel.rounds import Rounds, pilot, slowed
 
     target, known = Aims(folder, "", "", "", "", "", 1.0, False, "").resolve()
-    plan, usual = about(known, windows, *asked), 1.0
+    plan, usual = about(known, windows, *asked, target.driver), 1.0
     out.mkdir(parents=True, exist_ok=True)
     if target.driver == "vllm":
         typer.echo("One run to see how fast the engines are just now", err=True)

@@ -9,6 +9,8 @@ from loadgen.plan import Fleet
 from schedulers.errors import InputError
 from sim.profile import load
 from windtunnel.engines import known_here, met, profile_of
+from windtunnel.replay import about
+from windtunnel.up import live_plan
 
 PLAN = Fleet(engines=2, prefix_cache=False)
 REAL = {
@@ -43,6 +45,16 @@ def test_real_engines_are_the_fleet_that_they_registered_unless_the_plan_says():
 def test_engines_of_two_kinds_are_no_fleet(change, said):
     with pytest.raises(InputError, match=said):
         met([REAL, REAL | change], PLAN, own=False)
+
+
+def test_a_scheduler_that_the_engines_cannot_run_is_refused_before_a_replay(tmp_path):
+    """Else its workers refuse it, go on with the one before, and results bear the wrong name."""
+    plan, specs = live_plan("quick", 2), ("edf+least-requests", "slai+least-requests")
+    for driver in ("vllm", "paced"):
+        with pytest.raises(InputError, match="can't run slai: waiting_rank"):
+            about(plan, tmp_path, specs, (0.5,), driver)
+    assert about(plan, tmp_path, specs[:1], (0.5,), "vllm").schedulers == specs[:1]
+    assert about(plan, tmp_path, specs, (0.5,), "live").schedulers == specs
 
 
 def test_a_profile_that_nobody_has_here_asks_for_a_plan(tmp_path):
