@@ -5,6 +5,7 @@ import json
 import pytest
 
 from schedulers.errors import InputError
+from services.worker.vllm.measure import measured
 from services.worker.vllm.models import make
 
 
@@ -23,6 +24,13 @@ def test_what_lies_there_is_not_overwritten(tiny, tmp_path):
     (tmp_path / "mine").write_text("x")
     with pytest.raises(InputError, match="something else"):
         make("tiny", tmp_path)
+
+
+def test_steps_of_another_device_are_not_measured_under_its_name(tiny, tmp_path):
+    """Where vLLM runs on the processor nothing may become a GPU's profile."""
+    with pytest.raises(InputError, match="vLLM runs on the processor here"):
+        measured(str(tiny), "gpu", tmp_path, 2, "")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_the_tokenizer_takes_text_and_gives_it_back(tiny):

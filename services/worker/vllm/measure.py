@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from schedulers.view import Tiers
-from services.worker.vllm.place import settled
+from services.worker.vllm.capability import check_version
+from services.worker.vllm.place import check_device, settled
 from services.worker.vllm.settings import told
 from sim.rig import ATTENTION, DECODES, KV, PREFILL
 
@@ -97,9 +98,15 @@ def main(arguments: list[str]) -> int:
 
 
 def measured(model: str, device: str, folder: Path, turns: int, columns: str) -> int:
-    """Time the grid so many times, after a warm-up; returns the exit code."""
-    import vllm
+    """Time the grid so many times, after a warm-up; returns the exit code.
 
+    Raises InputError for another device than the one asked for: its steps would bear the wrong name.
+    """
+    import vllm
+    from vllm.platforms import current_platform
+
+    check_version(vllm.__version__)
+    check_device(device, on_processor=current_platform.is_cpu())
     engine = engine_for(model, device)
     for warm, _ in enumerate(timed(engine, 0, GRIDS[device])):
         if warm >= WARM and not engine.has_unfinished_requests():
