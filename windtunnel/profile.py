@@ -43,6 +43,7 @@ def profile(
     from schedulers.errors import InputError
     from services.vllm_place import interpreter, run_there
     from sim.fit import COLUMNS
+    from sim.profile import load
     from windtunnel.engines import KINDS
     from windtunnel.gpus import preset_of
 
@@ -59,6 +60,8 @@ def profile(
         raise InputError(f"no workers {worker!r}", where="--worker", fix=f"use {' or '.join(KINDS)}")
     if (out is None) == (check is None):
         raise InputError("what is to be done with the steps?", where="--out", fix="name --out or --check")
+    if check is not None:
+        load(str(check))  # says what is wrong with it before minutes are spent
     with TemporaryDirectory(prefix="windtunnel-") as folder:
         command = [
             "-m",

@@ -16,6 +16,7 @@ from schedulers.errors import InputError
 from services import local
 from services.local import NotReadyError, RealWorkers, Running, Wish, await_ready, began_of, stop_all
 from services.running import scratch_of
+from services.vllm_place import run_there
 from services.worker.vllm import place
 from windtunnel.engines import keepable, profile_of
 from windtunnel.up import live_plan
@@ -49,6 +50,20 @@ def test_a_model_that_is_not_there_or_damaged_is_named(tmp_path):
         (tmp_path / "windtunnel.json").write_text(card)
         with pytest.raises(InputError, match="the model is damaged"):
             profile_of(str(tmp_path), paced=False)
+
+
+@pytest.mark.parametrize(
+    "parts", [("no model", "model make", "use tiny"), ("bad", "", ""), ("bad", "", "mend it")]
+)
+def test_what_the_other_python_refuses_is_told_without_its_traceback(parts):
+    what, where, fix = parts
+    code = "from schedulers.errors import InputError; "
+    code += f"raise InputError({what!r}, where={where!r}, fix={fix!r})"
+    with pytest.raises(InputError) as told:
+        run_there(sys.executable, ["-c", code])
+    assert (told.value.what, told.value.where, told.value.fix) == parts
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        run_there(sys.executable, ["-c", "1 / 0"])
 
 
 def test_the_device_must_be_the_one_that_was_asked_for():

@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from schedulers.errors import InputError
+from services import vllm_place
 from sim.fit import COLUMNS, draw
 from sim.profile import load
-from windtunnel.profile import checked, fitted, words
+from windtunnel.profile import checked, fitted, profile, words
 
 COSTS = np.array([0.0, 0.004, 2e-5, 0.0, 4e-8, 7e-5, 3e-7])
 
@@ -43,6 +45,14 @@ def test_quiet_passes_give_a_good_profile_with_its_rows_beside_it(tmp_path, mode
     assert "vLLM 0.32.0" in kept.origin
     assert (tmp_path / "out" / "mine-rows-2.csv").read_text() == rows[1].read_text()
     assert "warning" not in words(told)
+
+
+def test_an_old_profile_is_read_before_minutes_are_spent_on_steps(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(vllm_place, "interpreter", lambda: pytest.fail("steps would be measured"))
+    (tmp_path / "bad.toml").write_text("[[[")
+    for name, said in (("nosuch.toml", "cannot read the profile"), ("bad.toml", "not TOML")):
+        with pytest.raises(InputError, match=said):
+            profile(model, check=tmp_path / name, passes=2, worker="vllm-cpu", gpu="")
 
 
 def test_passes_that_differ_are_a_warning_and_an_old_profile_is_held_against_new_steps(tmp_path, model):
