@@ -315,6 +315,8 @@ def stop_all(processes: list[Running], *, grace_s: float) -> list[str]:
     for one in left:
         while alive(one):
             time.sleep(0.01)
+        with suppress(ChildProcessError):
+            os.waitpid(one.pid, 0)  # until then a child's number counts as taken, and its files would stay
     end_groups(groups)
     for one in processes:
         sweep(one)

@@ -110,6 +110,17 @@ def test_what_a_killed_worker_left_is_removed_and_nobody_elses(tmp_path, monkeyp
     assert others.exists(), "its process lives"
 
 
+def test_what_a_killed_child_left_is_removed_though_nobody_has_asked_after_it(tmp_path, monkeypatch):
+    """A child that has ended keeps its number until it is asked after, which a look at its state need not do."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(local, "alive", lambda one: began_of(one.pid) == one.began != 0)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    left = Path(tempfile.mkdtemp(prefix=scratch_of(process.pid)))
+    stop_all([Running("worker-0", process.pid, began_of(process.pid))], grace_s=0.0)
+    process.wait()
+    assert not left.exists()
+
+
 def test_an_engine_that_is_starting_ends_with_its_worker_and_other_groups_live():
     code = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
     groups = [
