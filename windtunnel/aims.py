@@ -100,10 +100,14 @@ class Aims:
         if self.speed != 1.0:
             raise_misuse("--speed", "the testbed's speed was set by `windtunnel up`", "leave it out")
         state = read_state(self.folder.resolve())
-        if state is None or not all(map(alive, state.processes)):
+        if state is None or not any(map(alive, state.processes)):
             fix = "start it: windtunnel up --workers 2; or name a --target"
             raise_misuse("--dir", f"no testbed runs in {self.folder}", fix)
         assert state is not None
+        dead = [one.name for one in state.processes if not alive(one)]
+        if dead:
+            fix = f"read {self.folder / dead[0]}.log, then `windtunnel down` and `up`"
+            raise_misuse("--dir", f"{', '.join(dead)} of the testbed died", fix)
         kept = Path(state.folder) / "plan.toml"
         kept.write_text(state.plan, encoding="utf-8")
         self.specs = (state.scheduler,)

@@ -1,5 +1,6 @@
 """Whom a replay meets at a dispatcher elsewhere: which driver its results name, and which fleet they are about."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 
 from loadgen.plan import Fleet
 from schedulers.errors import InputError
+from services.local import Running, State, write_state
+from services.running import began_of
 from sim.profile import load
+from windtunnel.aims import Aims
 from windtunnel.engines import known_here, met, profile_of
 from windtunnel.replay import about
 from windtunnel.up import live_plan
@@ -55,6 +59,17 @@ def test_a_scheduler_that_the_engines_cannot_run_is_refused_before_a_replay(tmp_
             about(plan, tmp_path, specs, (0.5,), driver)
     assert about(plan, tmp_path, specs[:1], (0.5,), "vllm").schedulers == specs[:1]
     assert about(plan, tmp_path, specs, (0.5,), "live").schedulers == specs
+
+
+def test_a_testbed_of_which_a_process_died_is_named_as_such(tmp_path):
+    """Not as one that does not run: `up` would refuse to start another."""
+    here, gone = Running("dispatcher", os.getpid(), began_of(os.getpid())), Running("worker-0", 1 << 30, 1)
+    write_state(tmp_path, State(str(tmp_path), "", "edf", 1.0, "", "", processes=(here, gone)))
+    with pytest.raises(InputError, match=r"worker-0 of the testbed died; .*worker-0\.log"):
+        Aims(tmp_path, "", "", "", "", "", 1.0, False, "").resolve()
+    write_state(tmp_path, State(str(tmp_path), "", "edf", 1.0, "", "", processes=(gone,)))
+    with pytest.raises(InputError, match="no testbed runs"):
+        Aims(tmp_path, "", "", "", "", "", 1.0, False, "").resolve()
 
 
 def test_a_profile_that_nobody_has_here_asks_for_a_plan(tmp_path):
