@@ -101,11 +101,20 @@ def _left_s(done: int, total: int, took_s: float, each_s: float) -> float:
 
 
 def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -> "tuple[Account, int]":
-    """Make a run, once more if it was invalid or missed its pressure; returns it and how many more may be."""
+    """Make a run, once more if it was invalid or missed its pressure; returns it and how many more may be.
+
+    Raises InputError if an engine died in it: what is left of the fleet is another one.
+    """
+    from schedulers.errors import InputError
     from windtunnel.aims import Watch
+    from windtunnel.engines import DRIVERS
     from windtunnel.replay import one_run
 
     account = one_run(live, Watch("none"))
+    if live.target.driver in DRIVERS and account.summary["slowness"] is None:
+        set_aside(live, account.run_id)
+        fix = "windtunnel down, windtunnel up, then the same command again"
+        raise InputError("an engine died, or says no more what it did", where=title(live), fix=fix)
     if account.kept_in != "runs":
         say(f"  invalid ({'; '.join(account.summary['faults'])}), once more")
         return one_run(live, Watch("none")), again

@@ -12,7 +12,7 @@ from loadgen.result import read_runs
 from schedulers.errors import InputError
 from sim.profile import load
 from windtunnel.claims import OVERHEAD_S, REGISTERED, Wanted, claimed, sealed, seconds_of, simulated
-from windtunnel.rounds import DISTURBED, in_turns, missed, set_aside, slowed
+from windtunnel.rounds import DISTURBED, _tried, in_turns, missed, set_aside, slowed
 from windtunnel.shaken import DRAWS, late_s, shaken
 from windtunnel.validate import listing
 
@@ -147,6 +147,23 @@ def test_a_disturbed_run_leaves_the_results_and_is_kept_beside_them(tmp_path):
     set_aside(live, "abc")
     assert all((tmp_path / DISTURBED / name).exists() and not (tmp_path / name).exists() for name in names)
     assert (tmp_path / "runs/w-1.2-other.parquet").exists()
+
+
+def test_a_study_stops_when_an_engine_dies(tmp_path, monkeypatch):
+    """Half a fleet is another fleet: the run does not stay among the results, and none follows it."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "w-1-abc.parquet").touch()
+    told = SimpleNamespace(run_id="abc", kept_in="runs", summary={"slowness": None, "faults": []})
+    monkeypatch.setattr("windtunnel.replay.one_run", lambda live, watch: told)
+    live = SimpleNamespace(
+        spec="edf", region=SimpleNamespace(name="1"), window=SimpleNamespace(line=SimpleNamespace(id="w")),
+        task=SimpleNamespace(job=SimpleNamespace(out=tmp_path)), target=SimpleNamespace(driver="live"),
+    )  # fmt: skip
+    assert _tried(live, 1.0, 2, print) == (told, 2), "simulated workers don't say how slow they were"
+    live.target.driver = "paced"
+    with pytest.raises(InputError, match="an engine died"):
+        _tried(live, 1.0, 2, print)
+    assert [path.name for path in (tmp_path / DISTURBED / "runs").iterdir()] == ["w-1-abc.parquet"]
 
 
 def test_the_profile_of_raw_engines_is_as_slow_as_a_pilot_found_them(swept, tmp_path):
