@@ -20,6 +20,7 @@ from loadgen.replay.schedule import ABSOLUTE, Schedule, schedule_of
 from loadgen.result import run_row, write_failures, write_shard
 from loadgen.window import Window
 from schedulers.errors import InputError
+from schedulers.load import load, pieces
 from schedulers.view import Ints
 from services.local import ask
 from services.sender import GrpcSender
@@ -35,7 +36,7 @@ INTERRUPTED = "interrupted"
 """Why a replay stopped that somebody ended by hand."""
 
 IDLE_S = 60.0
-"""How long the engines may take to get empty before the next run."""
+"""How long the engines may take to get empty, and to say that they run a run's policy, before it starts."""
 
 
 class Target(NamedTuple):
@@ -76,6 +77,7 @@ class Played(NamedTuple):
     told: Replayed
     totals: Totals | None  # None if nobody said
     slowness: float | None  # of real engines: busy seconds over those that the model has for these very steps
+    gone: int  # engines that answer no more
 
 
 class Account(NamedTuple):
@@ -94,17 +96,24 @@ def set_policy(target: Target, paced: str) -> None:
         raise InputError(what, where=paced, fix="see its log; `windtunnel schedulers check` tries a policy")
 
 
-async def await_idle(target: Target) -> None:
-    """Wait until the engines are empty, so that no run inherits another's requests; raises InputError if not."""
+async def await_ready(target: Target, policy: str) -> None:
+    """Wait until the engines are empty and run a policy: no run inherits requests, or another's decisions.
+
+    Raises InputError if they do not.
+    """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + IDLE_S
-    rows: list[dict[str, Any]] = []
+    others: list[str] = []
     while loop.time() < until_s:
         _, told = await asyncio.to_thread(ask, target.admin, "/workers")
         rows = told["workers"] if told else []
-        if rows and all(row["running"] + row["waiting"] == 0 for row in rows):
+        others = [row["worker"] for row in rows if row["connected"] and row["engine_policy"] != policy]
+        if rows and not others and all(row["running"] + row["waiting"] == 0 for row in rows):
             return
         await asyncio.sleep(0.1)
+    if others:
+        fix = "read the worker's log: it says why it refuses the policy"
+        raise InputError(f"{', '.join(others)}: does not run {policy}", where=target.admin, fix=fix)
     raise InputError("the engines do not get empty", where=target.admin, fix="windtunnel down, then up again")
 
 
@@ -116,14 +125,15 @@ async def play(live: Live, begin: Callable[[Replay], None], notice: Callable[[Ti
     targets = tuple((tier.ttft_s, tier.tpot_s, tier.e2e_s) for tier in plan.tiers)
     if target.admin:
         await asyncio.to_thread(set_policy, target, live.paced)
-        await await_idle(target)
+        await await_ready(target, pieces(load(live.paced).name)[0])
     before = await totals_now(target)
     async with sender_of(target, schedule) as sender:
         replay = Replay(schedule, sender, live.rules, targets)
         begin(replay)
         told = await replay.run(notice)
     after = await totals_now(target)
-    return Played(told, totals_between(before, after, live, told), slowness_of(before, after))
+    gone = max(0, len(before) - len(after))
+    return Played(told, totals_between(before, after, live, told), slowness_of(before, after), gone)
 
 
 def sender_of(target: Target, schedule: Schedule) -> Any:
@@ -221,7 +231,7 @@ def store(live: Live, played: Played) -> Account:
     The summary goes to OUT/replays/ID.json. Raises InputError if a file can't be written.
     """
     job, setup, key = live.task.job, live.task.job.setup, live_key(live)
-    told, totals, _ = played
+    told, totals = played.told, played.totals
     trails, demand = told.trails, told.trails.schedule.demand
     idle = idle_service(demand.prompt_tokens, demand.output_tokens, setup)
     facts = trails.facts(*idle[:2])
@@ -231,7 +241,8 @@ def store(live: Live, played: Played) -> Account:
     known = totals or nothing(trails.gaps)
     targets = [(tier.ttft_s, tier.tpot_s, tier.e2e_s, tier.weight) for tier in job.plan.tiers]
     metrics = job.summarise(facts, known, live.window.scored, targets, job.plan.slo_sets)
-    summary = summary_of(live, told, key, kept_in) | {"slowness": played.slowness}
+    summary = summary_of(live, told, key, kept_in)
+    summary |= {"slowness": played.slowness, "engines_gone": played.gone}
     extra = region_columns(live.task, live.window, live.region) | {
         "lag_p50_s": told.lag.p50_s, "lag_p99_s": told.lag.p99_s, "lag_max_s": told.lag.max_s,
         "speed": live.target.speed, "cpu_share": told.health.cpu_share,

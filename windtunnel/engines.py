@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 KINDS = {"vllm-cpu": "cpu", "vllm": "gpu"}
 """Kinds of workers with a real engine, and what they run on."""
 
-DRIVERS = ("vllm", "paced")
-"""What results call real engines, as they are and stretched to a profile."""
-
 MODELS = Path(".models")
 
 SLOTS = 8
@@ -99,11 +96,10 @@ def refuse_weaker(driver: str, specs: tuple[str, ...], fleet: "Fleet") -> None:
     Their workers would refuse it and go on with the one before, and its runs would bear the wrong name.
     """
     from schedulers.load import load
-    from services.worker.vllm.capability import refuse_unable
+    from services.worker.vllm.capability import refuse_weaker as refuse
 
-    if driver in DRIVERS:
-        for spec in specs:
-            refuse_unable(load(spec), fleet.budget_max, fleet.model_tokens)
+    for spec in specs:
+        refuse(driver, load(spec), fleet.budget_max, fleet.model_tokens)
 
 
 def met(rows: list[dict[str, Any]], fleet: "Fleet", *, own: bool) -> tuple[str, "Fleet"]:

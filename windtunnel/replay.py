@@ -328,7 +328,8 @@ def sentence(told: dict[str, Any]) -> str:
     )
     lag = told["lag"]
     word = "" if told["valid"] else f"  INVALID: {'; '.join(told['faults'])}"
-    warned = "".join(f"  warning: {words}" for words in told["health"]["warnings"])
+    gone = [f"{told['engines_gone']} engines answer no more"] if told["engines_gone"] else []
+    warned = "".join(f"  warning: {words}" for words in (*gone, *told["health"]["warnings"]))
     late = " ".join(f"{name} {lag[f'{name}_s'] * 1e3:.1f}" for name in ("p50", "p99", "max"))
     return (
         f"{told['scheduler']} {told['window']} rho {told['region']}: {ends}; lost {told['lost_requests']}, "

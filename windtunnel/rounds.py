@@ -107,14 +107,13 @@ def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -
     """
     from schedulers.errors import InputError
     from windtunnel.aims import Watch
-    from windtunnel.engines import DRIVERS
     from windtunnel.replay import one_run
 
     account = one_run(live, Watch("none"))
-    if live.target.driver in DRIVERS and account.summary["slowness"] is None:
+    if account.summary["engines_gone"]:
         set_aside(live, account.run_id)
         fix = "windtunnel down, windtunnel up, then the same command again"
-        raise InputError("an engine died, or says no more what it did", where=title(live), fix=fix)
+        raise InputError("an engine died", where=title(live), fix=fix)
     if account.kept_in != "runs":
         say(f"  invalid ({'; '.join(account.summary['faults'])}), once more")
         return one_run(live, Watch("none")), again

@@ -15,6 +15,7 @@ from services.dispatcher.intake import same_secret
 from services.dispatcher.links import engine_half
 from services.dispatcher.logs import log
 from services.rpc.windtunnel.v1 import worker_pb2 as link
+from services.worker.vllm.capability import refuse_weaker
 
 if TYPE_CHECKING:
     from services.dispatcher.process import Parts
@@ -40,7 +41,7 @@ def worker_rows(parts: "Parts") -> list[dict[str, Any]]:
                 "driver": worker.said.driver,
                 "profile": worker.said.profile,
                 "model": worker.said.model,
-                "engine_policy": worker.said.engine_policy,
+                "engine_policy": worker.engine_policy,
                 "running": int(fleet.running[row]),
                 "waiting": int(fleet.waiting[row]),
                 "blocks_free": int(fleet.blocks_free[row]),
@@ -78,13 +79,17 @@ def queue_rows(parts: "Parts") -> list[dict[str, Any]]:
 def switch_policy(parts: "Parts", spec: str) -> None:
     """Let another scheduler decide from now on; raises InputError.
 
-    Only policies that ship: a path or module named over the network would be code from the network.
+    Only policies that ship: a path or module named over the network would be code from the network. Only what each
+    worker's engine can run: it would go on with the one before, under the new one's name.
     """
     if any(sign in spec for sign in ("/", "\\", ".py")) or "." in spec.split(":", 1)[0]:
         fix = "name it on the command line of the dispatcher instead"
         raise InputError("only policies that ship can be switched to over the network", where=spec, fix=fix)
     scheduler = load(spec)
     heart = parts.heart
+    for worker in parts.links.workers.values():
+        limits = worker.said.limits
+        refuse_weaker(worker.said.driver, scheduler, limits.budget_max, limits.model_tokens)
     heart.desk.with_more(scheduler.more)  # refuses before anything is changed
     changed = engine_half(scheduler.name) != engine_half(heart.scheduler.name)
     heart.scheduler = scheduler

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from schedulers.board import Account, Place
+from schedulers.errors import InputError
 from services.dispatcher.answer import Answer
 from services.dispatcher.logs import log
 from services.dispatcher.migration import Migrations
 from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.rpc.windtunnel.v1 import worker_pb2_grpc
+from services.worker.vllm.capability import refuse_weaker
 
 if TYPE_CHECKING:
     from services.dispatcher.core import Dispatcher
@@ -38,6 +40,7 @@ class Worker:
         self.said, self.incarnation = said, said.incarnation
         self.deterministic, self.migrates = said.deterministic, said.migrates
         self.peer_address = said.peer_address
+        self.engine_policy = said.engine_policy
 
     def send(self, message: link.DispatcherMessage) -> None:
         """Put a message on its way; a worker that takes none is cut off when it falls silent."""
@@ -121,6 +124,10 @@ class Links:
             return "every limit must be at least 1"
         if len(said.costs) != 7 or not all(0.0 <= cost < float("inf") for cost in said.costs):
             return "costs: seven finite coefficients, none negative"
+        try:
+            refuse_weaker(said.driver, self.heart.scheduler, limits.budget_max, limits.model_tokens)
+        except InputError as error:
+            return str(error)
         full = len(self.workers) >= ENGINES_MAX and self.vacant() is None
         if said.worker_id not in self.workers and full:
             return f"there are {ENGINES_MAX} workers already"
@@ -261,6 +268,7 @@ class Links:
             if message.report.draining != worker.leaving:
                 worker.leaving = message.report.draining
                 self.drain(worker, worker.drained)
+            worker.engine_policy = message.report.engine_policy or worker.engine_policy
             heart.desk.report(worker.row, account_of(message.report), heart.clock())
             heart.offer()
         elif kind == "migration":

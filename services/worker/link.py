@@ -77,6 +77,7 @@ class Link:
         self.mover: Mover | None = None
         self.up = asyncio.Event()
         self.left = asyncio.Event()  # the dispatcher said goodbye for good
+        self.refused = ""  # why it never welcomed this worker
         self.deaf_until_s = -inf  # a partition: nothing is read or written until then
         self.mute_until_s = -inf  # reports are held back until then
         self._out: asyncio.Queue[WorkerMessage] = asyncio.Queue()
@@ -156,6 +157,7 @@ class Link:
         assert isinstance(first, DispatcherMessage)
         if first.HasField("goodbye"):
             self._goodbye(first)
+            self.refused = first.goodbye.why if self.left.is_set() else ""
             return False
         self._enter(first.welcome)
         self.up.set()

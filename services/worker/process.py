@@ -116,7 +116,7 @@ async def serve(config: WorkerConfig, worker: Worker | None = None, mover: type[
     """Run until SIGTERM or SIGINT, or until the dispatcher says goodbye; return the exit code.
 
     The first signal drains: readiness falls, no new work comes, what is held ends within the grace. A second one
-    ends at once.
+    ends at once. Raises InputError for a worker that the dispatcher does not take.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals: list[int] = []
@@ -129,6 +129,9 @@ async def serve(config: WorkerConfig, worker: Worker | None = None, mover: type[
         loop.add_signal_handler(number, heed, number)
     async with running(config, worker, mover) as place:
         await _first_of(place, place.link.up, stop, place.link.left)
+        if place.link.refused:
+            fix = "change what it says is wrong, then start this worker again"
+            raise InputError(place.link.refused, where=f"dispatcher {config.dispatcher}", fix=fix)
         say({"event": "ready", "worker_id": config.worker_id, "grpc": place.grpc, "http": place.http})
         gc.freeze()
         await _first_of(place, stop, place.link.left)

@@ -281,6 +281,7 @@ class Worker:
             step_s=float(fleet.step_s[0]),
             evicted=self._newly_evicted(),
             draining=self.draining,
+            engine_policy=self.policy,
         )
 
     def break_down(self, why: str) -> None:

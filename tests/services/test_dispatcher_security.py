@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from schedulers.errors import InputError
 from services.config import Config, Keys, Listen, UserKey, checked, read
 from services.dispatcher.__main__ import options
+from services.dispatcher.admin import switch_policy
 from services.dispatcher.logs import without_secrets
 from services.dispatcher.process import Parts, running, store_of
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
@@ -219,6 +220,30 @@ async def test_a_worker_that_makes_no_sense_is_sent_away(wrong):
         assert [message.WhichOneof("kind") for message in messages] == ["goodbye"]
         assert not messages[0].goodbye.reconnect
         assert parts.links.workers == {}
+
+
+@pytest.mark.parametrize("driver", ["vllm", "paced"])
+async def test_a_real_engine_that_cannot_run_the_policy_is_sent_away_and_told_why(driver):
+    """It would go on with its own policy, and what it did would bear this one's name."""
+    config = changed(scheduling={"scheduler": "slai+least-requests"})
+    async with running(config) as parts, grpc.aio.insecure_channel(parts.grpc) as channel:
+        said = FakeWorker(parts.grpc).registration()
+        said.driver = driver
+        call = worker_pb2_grpc.WorkerLinkStub(channel).Link(iter([link.WorkerMessage(register=said)]))
+        (message,) = [message async for message in call]
+        assert "vLLM" in message.goodbye.why
+        assert "waiting_rank" in message.goodbye.why
+        assert parts.links.workers == {}
+
+
+async def test_no_policy_is_switched_to_that_a_worker_there_cannot_run():
+    async with running(ROOM) as parts, fleet(parts.grpc, "w0") as (_,):
+        switch_policy(parts, "slai+least-requests")
+        switch_policy(parts, "edf+least-requests")
+        parts.links.workers["w0"].said.driver = "vllm"
+        with pytest.raises(InputError, match="waiting_rank"):
+            switch_policy(parts, "slai+least-requests")
+        assert parts.heart.scheduler.name == "edf+least-requests"
 
 
 wild = st.integers(0, 2**64 - 1) | st.integers(0, 3)

@@ -9,10 +9,13 @@ import pytest
 
 from loadgen.replay.tokens import text_of, tokens_at
 from schedulers.decisions import MOVE, Decision
+from schedulers.errors import InputError
 from services.dispatcher.admin import switch_policy
 from services.dispatcher.process import running
+from services.live_run import Target, await_ready
 from services.worker.config import block_bytes
 from services.worker.process import running as working
+from services.worker.process import serve
 from tests.services.desk import FAST
 from tests.services.live_stage import ROOM, asking, changed, client_at, heard, until
 
@@ -75,6 +78,26 @@ async def test_a_cut_and_a_death_lose_nothing():
             whole(said, 2400)
         assert {said.ending.attempts for said in await asyncio.gather(*calls)} == {1, 2}
         assert parts.heart.desk.board.row_of == {}
+
+
+async def test_a_run_does_not_begin_while_a_worker_decides_by_another_policy(monkeypatch):
+    """A worker that refuses a policy only logs it; what it did would bear the policy's name."""
+    monkeypatch.setattr("services.live_run.IDLE_S", 1.0)
+    async with place_with("w0", "w1") as (parts, workers):
+        target = Target(parts.grpc, admin=parts.http)
+        switch_policy(parts, "edf+least-requests")
+        await await_ready(target, "edf")
+        monkeypatch.setattr(workers["w1"].worker, "change_policy", lambda named: None)
+        switch_policy(parts, "sjf-pred+least-requests")
+        with pytest.raises(InputError, match="w1: does not run sjf-pred"):
+            await await_ready(target, "sjf-pred")
+
+
+async def test_a_worker_that_is_not_taken_ends_and_says_why(monkeypatch):
+    async with running(QUICK) as parts:
+        monkeypatch.setattr(parts.links, "fault_of", lambda first: "no room for it")
+        with pytest.raises(InputError, match="no room for it"):
+            await serve(replace(FAST, dispatcher=parts.grpc))
 
 
 async def test_a_running_request_moves_and_its_client_sees_one_stream():

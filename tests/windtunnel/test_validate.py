@@ -153,14 +153,16 @@ def test_a_study_stops_when_an_engine_dies(tmp_path, monkeypatch):
     """Half a fleet is another fleet: the run does not stay among the results, and none follows it."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "w-1-abc.parquet").touch()
-    told = SimpleNamespace(run_id="abc", kept_in="runs", summary={"slowness": None, "faults": []})
+    told = SimpleNamespace(
+        run_id="abc", kept_in="runs", summary={"slowness": None, "engines_gone": 0, "faults": []}
+    )
     monkeypatch.setattr("windtunnel.replay.one_run", lambda live, watch: told)
     live = SimpleNamespace(
         spec="edf", region=SimpleNamespace(name="1"), window=SimpleNamespace(line=SimpleNamespace(id="w")),
-        task=SimpleNamespace(job=SimpleNamespace(out=tmp_path)), target=SimpleNamespace(driver="live"),
+        task=SimpleNamespace(job=SimpleNamespace(out=tmp_path)),
     )  # fmt: skip
     assert _tried(live, 1.0, 2, print) == (told, 2), "simulated workers don't say how slow they were"
-    live.target.driver = "paced"
+    told.summary["engines_gone"] = 1
     with pytest.raises(InputError, match="an engine died"):
         _tried(live, 1.0, 2, print)
     assert [path.name for path in (tmp_path / DISTURBED / "runs").iterdir()] == ["w-1-abc.parquet"]

@@ -8,6 +8,9 @@ from schedulers.policy import EnginePolicy, Scheduler
 VERSIONS = ("0.32.0",)
 """Versions of vLLM on which the scheduler was tested; it leans on what is not public there."""
 
+DRIVERS = ("vllm", "paced")
+"""What workers with a real engine call themselves, as it is and stretched to a profile."""
+
 
 class Ability(NamedTuple):
     """One hook or declaration of a policy: where in vLLM it is asked, and what is not the model's own way."""
@@ -77,6 +80,12 @@ def refuse_unable(scheduler: Scheduler, budget_max: int, model_tokens: int) -> N
         what = f"vLLM {VERSIONS[-1]} can't run {scheduler.engine.name}: {'; '.join(found)}"
         fix = "`windtunnel schedulers vllm` lists which policies it can run"
         raise InputError(what, where=scheduler.engine.name, fix=fix)
+
+
+def refuse_weaker(driver: str, scheduler: Scheduler, budget_max: int, model_tokens: int) -> None:
+    """Raise InputError if a worker of this driver has a real engine that can't run a scheduler's engine policy."""
+    if driver in DRIVERS:
+        refuse_unable(scheduler, budget_max, model_tokens)
 
 
 def check_version(version: str) -> None:

@@ -661,6 +661,7 @@ class Report(_message.Message):
     EVICTED_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     BLOCKS_FIELD_NUMBER: _builtins.int
+    ENGINE_POLICY_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Enqueue.sequence (or Commit.sequence) of the latest one that is in these numbers."""
     blocks_free: _builtins.int
@@ -670,6 +671,8 @@ class Report(_message.Message):
     prefilled_tokens: _builtins.int
     step_s: _builtins.float
     draining: _builtins.bool
+    engine_policy: _builtins.str
+    """What the engine runs: a policy that a worker refuses changes nothing there."""
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -702,10 +705,11 @@ class Report(_message.Message):
         evicted: _abc.Iterable[_builtins.int] | None = ...,
         draining: _builtins.bool = ...,
         blocks: _abc.Iterable[_builtins.int] | None = ...,
+        engine_policy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "blocks_free", b"blocks_free", "computed_tokens", b"computed_tokens", "draining", b"draining", "evicted", b"evicted", "pending_tokens", b"pending_tokens", "prefilled_tokens", b"prefilled_tokens", "queued_blocks", b"queued_blocks", "running", b"running", "sequence", b"sequence", "step_s", b"step_s", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "blocks_free", b"blocks_free", "computed_tokens", b"computed_tokens", "draining", b"draining", "engine_policy", b"engine_policy", "evicted", b"evicted", "pending_tokens", b"pending_tokens", "prefilled_tokens", b"prefilled_tokens", "queued_blocks", b"queued_blocks", "running", b"running", "sequence", b"sequence", "step_s", b"step_s", "steps", b"steps", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
