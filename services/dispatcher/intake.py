@@ -9,10 +9,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from math import isfinite
 
+from msgspec import MsgspecError
+
 from schedulers.recall import Prefix
 from services.config import Config, UserKey
 from services.dispatcher.answer import Refused
 from services.dispatcher.reasons import ending
+from services.draws import draws_of
 from services.rpc.windtunnel.v1 import dispatcher_pb2 as door
 from services.rpc.windtunnel.v1 import request_pb2 as wire
 
@@ -114,6 +117,10 @@ class Doorkeeper:
             raise Refusal("bad_request", "min_tokens is above max_tokens")
         if not all(map(isfinite, (asked.luck, asked.forecast_tokens, sampling.temperature))):
             raise Refusal("bad_request", "a number is not finite")
+        try:
+            draws_of(sampling.passed_on)
+        except MsgspecError as error:
+            raise Refusal("bad_request", f"sampling: {str(error)[:200]}") from None
         if not 0.0 <= asked.luck < 1.0 or asked.forecast_tokens < 0.0 or abs(asked.session) > 1 << 60:
             raise Refusal("bad_request", "luck, forecast_tokens or session is out of range")
         mark = hashlib.sha256(asked.request_id.encode()).digest()

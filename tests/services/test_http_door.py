@@ -124,7 +124,8 @@ REFUSED = [
     (b'{"prompt": "x", "max_tokens": -1}', 400), (b'{"prompt": "x", "max_tokens": 1e99}', 400),
     (b'{"prompt": "x", "max_tokens": 1000000}', 400), (b'{"prompt": "x", "n": 2}', 400),
     (b'{"prompt": "\\ud800"}', 400), (b'{"prompt": [-1]}', 400), (b'{"prompt": [4294967296]}', 400),
-    (b'{"prompt": "x", "temperature": "hot"}', 400), (b'{"prompt": "x", "min_tokens": 9, "max_tokens": 2}', 400),
+    (b'{"prompt": "x", "temperature": "hot"}', 400), (b'{"prompt": "x", "top_p": "hot"}', 400),
+    (b'{"prompt": "x", "top_k": 1.5}', 400), (b'{"prompt": "x", "min_tokens": 9, "max_tokens": 2}', 400),
     (b'{"prompt": "x", "user": "a\\r\\nb"}', 400), (b'{"prompt": "x", "max_tokens": 0}', 400),
     (b"[" * 60_000, 400), (b"\xff\xfe", 400), (b'{"prompt": "' + b"a" * 70_000 + b'"}', 413),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from loadgen.plan import Fleet, Plan, TierSpec
+from schedulers.errors import InputError
 from services.client import Conversation
 from services.live_run import Target, set_policy
 from services.local import RealWorkers, Wish, alive, ask, start, stop
@@ -147,7 +148,8 @@ def test_a_policy_is_changed_under_load_and_one_that_vllm_cannot_run_is_not(test
     told = asyncio.run(work())
     assert [tokens for tokens, _ in told] == unmoved
     assert {ask(one.http, "/totals")[1]["policy"] for one in testbed.workers} == {"edf"}
-    switch(testbed, "slai+round-robin")
+    with pytest.raises(InputError, match="waiting_rank"):
+        switch(testbed, "slai+round-robin")
     assert {ask(one.http, "/totals")[1]["policy"] for one in testbed.workers} == {"edf"}
     switch(testbed, "fcfs-chunked+round-robin")
 
@@ -190,14 +192,19 @@ def test_a_cancelled_request_gives_its_memory_back(testbed):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "sampling", "why"),
-    [([1, 2, 99_999], {}, "99999"), ([1, 2], {"temperature": -1.0}, "temperature")],
+    ("name", "prompt", "sampling", "why"),
+    [
+        ("token", [1, 2, 99_999], {}, "99999"),
+        ("cold", [1, 2], {"temperature": -1.0}, "temperature"),
+        ("hot", [1, 2], {"temperature": 1e30}, "temperature"),
+        ("top-p", [1, 2], {"passed_on": b'{"top_p": 5}'}, "top_p"),
+    ],
 )
-def test_a_request_that_the_engine_refuses_ends_alone(testbed, unmoved, prompt, sampling, why):
+def test_a_request_that_the_engine_refuses_ends_alone(testbed, unmoved, name, prompt, sampling, why):
     """The client hears why, nothing waits for ever, and both engines serve on."""
 
     async def work():
-        wrong = asked(0, f"wrong-{why}", **sampling)
+        wrong = asked(0, f"wrong-{name}", **sampling)
         wrong.prompt.ids.ids[:] = prompt
         async with Conversation(testbed.dispatcher.grpc) as talk:
             stream = talk.submit(wrong)
@@ -208,8 +215,19 @@ def test_a_request_that_the_engine_refuses_ends_alone(testbed, unmoved, prompt, 
     ending = asyncio.run(asyncio.wait_for(work(), 20.0)).ending
     assert (ending.reason, ending.attempts) == ("bad_request", 1)
     assert why in ending.message
-    assert [tokens for tokens, _ in asyncio.run(answers(testbed, f"after-{why}"))] == unmoved
+    assert [tokens for tokens, _ in asyncio.run(answers(testbed, f"after-{name}"))] == unmoved
     assert [ask(one.http, "/ready")[0] for one in testbed.workers] == [200, 200]
+
+
+def test_draws_are_as_a_body_wants_them(testbed, unmoved):
+    """Of one token to draw from, heat changes nothing; of all it does."""
+    one, all_ = (
+        [tokens for tokens, _ in asyncio.run(answers(testbed, f"top{most}", **drawn_from))]
+        for most in (1, 0)
+        for drawn_from in [{"temperature": 1.0, "passed_on": b'{"top_k": %d, "tools": []}' % most}]
+    )
+    assert one == unmoved
+    assert all_ != unmoved
 
 
 def test_text_is_answered_over_http_and_the_model_may_end_it(testbed):

@@ -11,6 +11,7 @@ import structlog
 from schedulers.errors import InputError
 from schedulers.load import load
 from schedulers.view import Tiers
+from services.draws import draws_of
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
 from services.settings import RECOMPUTE
 from services.worker.answers import Answer, Real, opened
@@ -78,8 +79,9 @@ class EngineWorker(Worker):
         answer.real = Real()
         heat = order.sampling.temperature
         sampling = {"temperature": heat, "ignore_eos": order.sampling.ignore_eos, **least}
-        if heat > 0.0:
+        if heat > 0.0 and self.config.device != "cpu":  # there vLLM dies of a seeded prompt read in parts
             sampling["seed"] = answer.seed >> 1
+        sampling |= draws_of(order.sampling.passed_on)
         prompt = ids_of(order, self.vocabulary, answer.seed)
         answer.prompt_tokens = order.prompt_tokens = len(prompt)
         begun = list(order.generated)

@@ -140,7 +140,9 @@ class Sampling(_message.Message):
     """Tokens are a pure function of (seed, index) on a deterministic engine. 0: the dispatcher derives it from the id."""
     temperature: _builtins.float
     passed_on: _builtins.bytes
-    """Fields of the OpenAI body that this protocol has no name for, as a JSON object, passed on to the engine."""
+    """Fields of the OpenAI body that this protocol has no name for, as a JSON object, passed on to the worker: a real
+    engine heeds those of services/draws.py.
+    """
     def __init__(
         self,
         *,
