@@ -208,6 +208,32 @@ def pieces(spec: str) -> tuple[str, ...]:
     return next((reading for reading in sound if all(map(_exists, reading))), sound[0])
 
 
+def portable(spec: str) -> str:
+    """Return a spec that other processes of this machine read as this one does, wherever they run; raises InputError.
+
+    Files go by their absolute path, shipped policies without default values; modules stay as they are.
+    """
+    return "+".join(map(_portable, pieces(spec)))
+
+
+def file_of(piece: str) -> Path | None:
+    """Return the file that a piece of a spec names, absolute, links followed; None for a policy by name."""
+    match = _FILE.fullmatch(piece.strip())
+    return Path(match["where"]).resolve() if match else None
+
+
+def is_shipped(piece: str) -> bool:
+    """Return whether a piece of a spec names a policy of this package, known or not."""
+    return _FILE.fullmatch(piece.strip()) is None and _SHIPPED.fullmatch(piece.strip()) is not None
+
+
+def _portable(piece: str) -> str:
+    piece = piece.strip()
+    if (file := file_of(piece)) is not None:
+        return f"{file}{piece[piece.index('.py') + 3 :]}"
+    return canonical(find(piece)) if is_shipped(piece) else piece
+
+
 def _readings(spec: str) -> Iterator[tuple[str, ...]]:
     """Yield the ways to cut a spec into well-formed pieces, those with the earliest cut first."""
     for at, sign in enumerate(spec):

@@ -29,6 +29,7 @@ class Scheduling:
     """Who decides, and how workers report."""
 
     scheduler: str = "fcfs-chunked+least-requests"
+    policy_folder: str = ""  # whose files the operator may name as policies over the network; "": none
     default_tier: int = 0
     report_period_s: float = 0.1
     report_each_step: bool = False

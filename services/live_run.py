@@ -20,7 +20,7 @@ from loadgen.replay.schedule import ABSOLUTE, Schedule, schedule_of
 from loadgen.result import run_row, write_failures, write_shard
 from loadgen.window import Window
 from schedulers.errors import InputError
-from schedulers.load import load, pieces
+from schedulers.load import pieces, portable
 from schedulers.view import Ints
 from services.local import ask
 from services.sender import GrpcSender
@@ -90,7 +90,9 @@ class Account(NamedTuple):
 
 def set_policy(target: Target, paced: str) -> None:
     """Let dispatcher and workers decide by this scheduler; raises InputError if they refuse."""
-    status, told = ask(target.admin, "/admin/policy", key=target.admin_key, put={"scheduler": paced})
+    status, told = ask(
+        target.admin, "/admin/policy", key=target.admin_key, put={"scheduler": portable(paced)}
+    )
     if status != 200:
         what = f"the dispatcher refuses the scheduler ({status}: {told})"
         raise InputError(what, where=paced, fix="see its log; `windtunnel schedulers check` tries a policy")
@@ -125,7 +127,7 @@ async def play(live: Live, begin: Callable[[Replay], None], notice: Callable[[Ti
     targets = tuple((tier.ttft_s, tier.tpot_s, tier.e2e_s) for tier in plan.tiers)
     if target.admin:
         await asyncio.to_thread(set_policy, target, live.paced)
-        await await_ready(target, pieces(load(live.paced).name)[0])
+        await await_ready(target, pieces(portable(live.paced))[0])
     before = await totals_now(target)
     async with sender_of(target, schedule) as sender:
         replay = Replay(schedule, sender, live.rules, targets)

@@ -131,6 +131,7 @@ class Wish:
     workers_min: int = 1  # that a policy that scales leaves
     workers_max: int = 0  # with more than 0 a scaler runs, and so many workers at most
     steps: Path | None = None  # where each worker logs its steps
+    policy_folder: str = ""  # whose files replays may name as policies
 
 
 def start(wish: Wish, notice: Callable[[str], None] = lambda _: None) -> State:

@@ -6,6 +6,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from schedulers.load import pieces
+
 if TYPE_CHECKING:
     from services.local import State, Wish
 
@@ -27,6 +29,7 @@ def dispatcher_toml(wish: "Wish", state: "State") -> str:
     lines = [
         "[listen]", f"http = {json.dumps(wish.http)}", f"grpc = {json.dumps(wish.grpc)}",
         "[scheduling]", f"scheduler = {json.dumps(wish.paced)}",
+        f"policy_folder = {json.dumps(wish.policy_folder)}",
         f"report_period_s = {max(0.02, 0.1 / wish.speed):.6g}",
         "[timeouts]", f"queue_s = {wish.patience_s}", f"first_token_s = {wish.patience_s}",
         f"between_tokens_s = {min(wish.patience_s, 600.0)}", f"drain_s = {DRAIN_S}",
@@ -52,7 +55,7 @@ def worker_toml(wish: "Wish", state: "State", name: str, dispatcher: str) -> str
     lines = [f"worker_id = {json.dumps(name)}"] if name else []
     lines += [
         f"dispatcher = {json.dumps(dispatcher)}",
-        f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(wish.paced.partition('+')[0])}",
+        f"key = {json.dumps(state.worker_key)}", f"engine_policy = {json.dumps(pieces(wish.paced)[0])}",
         f"speed = {float(wish.speed)!r}", f"chaos = {json.dumps(wish.chaos)}",
     ]  # fmt: skip
     if wish.steps is not None:

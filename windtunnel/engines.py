@@ -81,10 +81,11 @@ def real_fleet(fleet: "Fleet", real: "RealWorkers", *, own: bool, profile: str =
 
 def keepable(wish: "Wish") -> "Wish":
     """Return the wish; raises InputError for what no real engine can keep, before anything has been started."""
+    from schedulers.load import pieces
     from services.worker.vllm.config import EngineConfig, check
 
     if (real := wish.real) is not None:
-        policy = wish.paced.partition("+")[0]
+        policy = pieces(wish.paced)[0]
         asked = EngineConfig(engine_policy=policy, fleet=wish.plan.fleet, speed=wish.speed, paced=real.paced)
         check(replace(asked, model=real.model, device=real.device))
     return wish

@@ -99,15 +99,18 @@ def up(
 
     Example: windtunnel up --workers 2 && windtunnel replay windows --region 0.85 --out out/live
     """
+    from schedulers.load import portable
     from services.local import NotReadyError, Wish, start
     from windtunnel.analysis import beside
     from windtunnel.engines import keepable
 
     known, real = engines_of(plan, workers, Engines(worker, model, stretched, profile, moves))
     most = fleet_limit(scaler, workers, workers_min, workers_max)
+    scheduler = portable(scheduler)
     wish = Wish(
         folder, known, scheduler, paced(scheduler, speed), speed, store, http, grpc, chaos, real=real,
         workers_min=workers_min, workers_max=most, steps=fresh(steps),
+        policy_folder=str(Path.cwd()) if http.startswith("127.") else "",
     )  # fmt: skip
     try:
         state = start(keepable(wish), lambda words: typer.echo(words, err=True))

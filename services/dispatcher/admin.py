@@ -1,6 +1,7 @@
 """The operator's door: engines, queues, draining, and another policy at run time. It has a key of its own."""
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from schedulers.errors import InputError
-from schedulers.load import load
+from schedulers.load import file_of, is_shipped, load, pieces, portable
 from services.dispatcher.intake import same_secret
-from services.dispatcher.links import engine_half
 from services.dispatcher.logs import log
 from services.rpc.windtunnel.v1 import worker_pb2 as link
 from services.worker.vllm.capability import refuse_weaker
@@ -76,27 +76,36 @@ def queue_rows(parts: "Parts") -> list[dict[str, Any]]:
     return rows
 
 
+def refuse_code(spec: str, folder: str) -> None:
+    """Raise InputError for code from the network: only policies that ship, or lie in the folder set for it."""
+    fix = "name it on the command line of the dispatcher, or set scheduling.policy_folder"
+    for piece in pieces(spec):
+        file = file_of(piece)
+        if file is not None and folder and file.is_relative_to(Path(folder).resolve()):
+            continue
+        if not is_shipped(piece):
+            what = f"only policies that ship{f' or lie in {folder}' if folder else ''} can be switched to"
+            raise InputError(f"{what} over the network", where=spec, fix=fix)
+
+
 def switch_policy(parts: "Parts", spec: str) -> None:
     """Let another scheduler decide from now on; raises InputError.
 
-    Only policies that ship: a path or module named over the network would be code from the network. Only what each
-    worker's engine can run: it would go on with the one before, under the new one's name.
+    Only what each worker's engine can run: it would go on with the one before, under the new one's name.
     """
-    if any(sign in spec for sign in ("/", "\\", ".py")) or "." in spec.split(":", 1)[0]:
-        fix = "name it on the command line of the dispatcher instead"
-        raise InputError("only policies that ship can be switched to over the network", where=spec, fix=fix)
-    scheduler = load(spec)
-    heart = parts.heart
+    refuse_code(spec, parts.config.scheduling.policy_folder)
+    scheduler, heart = load(spec), parts.heart
     for worker in parts.links.workers.values():
         limits = worker.said.limits
         refuse_weaker(worker.said.driver, scheduler, limits.budget_max, limits.model_tokens)
     heart.desk.with_more(scheduler.more)  # refuses before anything is changed
-    changed = engine_half(scheduler.name) != engine_half(heart.scheduler.name)
-    heart.scheduler = scheduler
+    told = pieces(portable(spec))[0]
+    changed = told != heart.engine_policy or file_of(told) is not None  # whose file may have been changed
+    heart.scheduler, heart.engine_policy = scheduler, told
     heart.desk.switch(scheduler.cluster, scheduler.cluster_params)
     heart.metrics.scheduled_by(parts.version, scheduler.name)
     if changed:
-        order = link.DispatcherMessage(set_policy=link.SetPolicy(engine_policy=engine_half(scheduler.name)))
+        order = link.DispatcherMessage(set_policy=link.SetPolicy(engine_policy=told))
         for worker in parts.links.workers.values():
             worker.send(order)
     log.info("policy switched", scheduler=scheduler.name)

@@ -8,7 +8,7 @@ from time import perf_counter
 from schedulers.board import Arrival
 from schedulers.decisions import EXPIRED, LOST, MOVE, OF_FLEET, REFUSED, SEND, STALLED, Decision
 from schedulers.desk import Desk
-from schedulers.load import load
+from schedulers.load import load, pieces, portable
 from schedulers.view import FINISH, REJECT
 from services.config import Config
 from services.dispatcher.answer import GAP, Answer, Engine, Listener, Refused, enqueue_of
@@ -35,6 +35,7 @@ class Dispatcher:
     ) -> None:  # fmt: skip
         self.config, self.journal, self.clock, self.wall, self.metrics = config, journal, clock, wall, metrics
         self.scheduler = load(config.scheduling.scheduler)
+        self.engine_policy = pieces(portable(config.scheduling.scheduler))[0]  # as workers are told
         cluster, values = self.scheduler.cluster, self.scheduler.cluster_params
         self.desk = Desk(cluster, values, config.targets, config.bounds, tenants=TENANTS_MAX)
         self.desk.with_more(self.scheduler.more)

@@ -213,7 +213,7 @@ class Links:
             tick_s=scheduling.tick_s, merge_s=scheduling.merge_s,
             report_period_s=scheduling.report_period_s, report_each_step=scheduling.report_each_step,
             heartbeat_s=scheduling.heartbeat_s, silence_s=config.timeouts.silence_s, tiers=tiers,
-            engine_policy=engine_half(heart.scheduler.name), keep=keep,
+            engine_policy=heart.engine_policy, keep=keep,
         )  # fmt: skip
 
     def kept(self, worker: Worker, one: link.Held) -> link.Keep | None:
@@ -304,13 +304,6 @@ class Links:
                 worker.death.cancel()
             worker.send(link.DispatcherMessage(goodbye=link.Goodbye(why="shutting down", reconnect=True)))
             worker.hang_up()
-
-
-def engine_half(scheduler: str) -> str:
-    """The engine half of a scheduler's name."""
-    from schedulers.load import pieces
-
-    return pieces(scheduler)[0]
 
 
 def account_of(report: link.Report) -> Account:

@@ -186,7 +186,7 @@ class Link:
         worker.step_seen = self.report if welcome.report_each_step else None
         if welcome.tiers:
             worker.set_tiers(tiers_of(welcome.tiers))
-        if welcome.engine_policy:
+        if welcome.engine_policy not in ("", worker.policy):
             worker.change_policy(welcome.engine_policy)
         worker.resume_from((one.number, one.attempt, one.send_from, one.credit_to) for one in welcome.keep)
         if worker.draining:

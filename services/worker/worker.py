@@ -10,7 +10,7 @@ import structlog
 
 from loadgen.result import FINISHED, REJECTED
 from schedulers.errors import InputError, PolicyError
-from schedulers.load import load
+from schedulers.load import file_of, load
 from schedulers.view import Tiers
 from services.rpc.windtunnel.v1.worker_pb2 import (
     Enqueue,
@@ -180,7 +180,7 @@ class Worker:
     def change_policy(self, named: str) -> None:
         """Change the engine's policy under load, "" for this worker's own; a bad spec changes nothing."""
         spec = named or self.config.engine_policy
-        if spec == self.policy:
+        if spec == self.policy and file_of(spec) is None:  # whose file may have been changed
             return
         try:
             self.engine.switch(load(spec), self.now_s())

@@ -172,6 +172,7 @@ def test_a_worker_that_is_killed_loses_nothing(windtunnel, testbed, window, tmp_
     assert (run["lost_requests"], run["lost_tokens"], run["repeated_tokens"]) == (0, 0, 0)
     assert run["ends"]["finished"]["length"] == 200, "the other worker goes on with them"
     assert not alive(victim)
+    assert run["engines_gone"] == 1
     told = windtunnel("status", "--dir", testbed.folder, "--json")
     assert told.code == 1
     assert [one["alive"] for one in json.loads(told.out)["processes"]] == [True, False, True]

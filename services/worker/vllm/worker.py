@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from schedulers.errors import InputError
-from schedulers.load import load
+from schedulers.load import file_of, load
 from schedulers.view import Tiers
 from services.draws import draws_of
 from services.rpc.windtunnel.v1.worker_pb2 import BlockChunk, Copied, Enqueue, Stopped, TransferState
@@ -102,7 +102,7 @@ class EngineWorker(Worker):
     def change_policy(self, named: str) -> None:
         """Change the policy inside vLLM from its next step on; one that it can't run changes nothing."""
         spec = named or self.config.engine_policy
-        if spec == self.policy:
+        if spec == self.policy and file_of(spec) is None:  # whose file may have been changed
             return
         setup = self.engine.setup
         try:
