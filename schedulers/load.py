@@ -229,8 +229,8 @@ def is_shipped(piece: str) -> bool:
 
 def _portable(piece: str) -> str:
     piece = piece.strip()
-    if (file := file_of(piece)) is not None:
-        return f"{file}{piece[piece.index('.py') + 3 :]}"
+    if match := _FILE.fullmatch(piece):
+        return f"{file_of(piece)}{piece[match.end('where') :]}"
     return canonical(find(piece)) if is_shipped(piece) else piece
 
 

@@ -20,6 +20,7 @@ class Proxy:
         self.passed_bytes = 0
         self._loop = asyncio.new_event_loop()
         self._lines: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -58,29 +59,43 @@ class Proxy:
     async def _serve(self) -> None:
         self._open, self._done = asyncio.Event(), asyncio.Event()
         self._open.set()
-        server = await asyncio.start_server(self._line, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
         self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         self._ready.set()
         await self._done.wait()
+        self._loop.remove_reader(server.sockets[0].fileno())
+        await self._rounds()  # lines that have just been taken begin: a closed server would leave them open
         server.close()
         self._cut()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        self._open.set()
+        await asyncio.gather(*self._tasks)  # by themselves: a cancelled one may lose a connection just made
+        await self._rounds()  # sockets of broken lines close
+
+    async def _rounds(self) -> None:
+        """Let the loop do what is due, and what that makes due."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Know of a line from its first moment, so that none is left open by an end that comes in between."""
+        self._lines.add(writer)
+        task = self._loop.create_task(self._line(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, _, port = self.target.rpartition(":")
-        await self._open.wait()
+        ends = {writer}
         try:
+            await self._open.wait()
             there, back = await asyncio.open_connection(host, int(port))
-        except OSError:
-            writer.transport.abort()
-            return
-        ends = {writer, back}
-        self._lines |= ends
-        try:
+            ends.add(back)
+            self._lines.add(back)
+            if self._done.is_set():
+                return
             await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+        except OSError:
+            return  # nobody is there
         finally:
             self._lines -= ends
             for end in ends:

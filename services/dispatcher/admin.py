@@ -95,7 +95,7 @@ def switch_policy(parts: "Parts", spec: str) -> None:
     """
     refuse_code(spec, parts.config.scheduling.policy_folder)
     scheduler, heart = load(spec), parts.heart
-    for worker in parts.links.workers.values():
+    for worker in (one for one in parts.links.workers.values() if one.connected):
         limits = worker.said.limits
         refuse_weaker(worker.said.driver, scheduler, limits.budget_max, limits.model_tokens)
     heart.desk.with_more(scheduler.more)  # refuses before anything is changed

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 
 from services.dispatcher.process import running
 from services.proxy import Proxy
@@ -40,6 +41,36 @@ async def test_it_passes_holds_back_and_breaks():
             assert await asyncio.wait_for(reader.read(1), 5) == b""
         writer.close()
     server.close()
+
+
+async def test_an_end_at_any_moment_leaves_no_socket_open():
+    """Whether a line has just been taken, waits, or passes: unclosed ones are errors in tests."""
+    there = set()
+
+    async def take(reader, writer):
+        there.add(writer)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.transport.abort()
+        there.discard(writer)
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    writers = []
+    for number in range(60):
+        with Proxy(f"127.0.0.1:{port}") as proxy:
+            if number % 3 == 0:
+                proxy.shut()
+            host, _, gate = proxy.address.partition(":")
+            lines = [await asyncio.open_connection(host, int(gate)) for _ in range(3)]
+            writers += [writer for _, writer in lines]
+            await asyncio.sleep(0.001 * (number % 5))
+    for writer in writers:
+        writer.transport.abort()
+    server.close()
+    await until(lambda: not there)
+    await asyncio.sleep(0.1)
+    gc.collect()
 
 
 async def test_a_worker_behind_a_cut_network_loses_nothing():

@@ -33,7 +33,7 @@ def place(tmp_path, monkeypatch):
     from loadgen.manifest import freeze
     from windtunnel.traffic import generated
 
-    here = tmp_path / "my + work"
+    here = tmp_path / "my.pyx + work"
     here.mkdir()
     monkeypatch.chdir(here)
     (here / "mine.py").write_text(MINE.format(sign=""))
