@@ -224,7 +224,7 @@ def file_of(piece: str) -> Path | None:
 
 def is_shipped(piece: str) -> bool:
     """Return whether a piece of a spec names a policy of this package, known or not."""
-    return _FILE.fullmatch(piece.strip()) is None and _SHIPPED.fullmatch(piece.strip()) is not None
+    return _SHIPPED.fullmatch(piece.strip()) is not None
 
 
 def _portable(piece: str) -> str:

@@ -1,6 +1,6 @@
 """How an engine draws tokens, beyond the temperature: the fields of an OpenAI body that a real engine heeds."""
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 
 class Draws(Struct):
@@ -16,5 +16,7 @@ class Draws(Struct):
 
 def draws_of(passed_on: bytes) -> dict[str, float]:
     """Return what is told of them in a JSON object, b"" for none; raises msgspec.MsgspecError for another form."""
-    told = json.decode(passed_on or b"{}", type=Draws)
-    return {name: value for name in Draws.__struct_fields__ if (value := getattr(told, name)) is not None}
+    if not passed_on:
+        return {}
+    told = structs.asdict(json.decode(passed_on, type=Draws))
+    return {name: value for name, value in told.items() if value is not None}

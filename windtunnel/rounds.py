@@ -100,11 +100,8 @@ def _left_s(done: int, total: int, took_s: float, each_s: float) -> float:
     return (total - done) * (weight * seen_s + (1.0 - weight) * each_s)
 
 
-def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -> "tuple[Account, int]":
-    """Make a run, once more if it was invalid or missed its pressure; returns it and how many more may be.
-
-    Raises InputError if an engine died in it: what is left of the fleet is another one.
-    """
+def _made(live: "Live") -> "Account":
+    """Make a run; raises InputError if an engine died in it: what is left of the fleet is another one."""
     from schedulers.errors import InputError
     from windtunnel.aims import Watch
     from windtunnel.replay import one_run
@@ -114,16 +111,22 @@ def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -
         set_aside(live, account.run_id)
         fix = "windtunnel down, windtunnel up, then the same command again"
         raise InputError("an engine died", where=title(live), fix=fix)
+    return account
+
+
+def _tried(live: "Live", usual: float, again: int, say: Callable[[str], None]) -> "tuple[Account, int]":
+    """Make a run, once more if it was invalid or missed its pressure; returns it and how many more may be."""
+    account = _made(live)
     if account.kept_in != "runs":
         say(f"  invalid ({'; '.join(account.summary['faults'])}), once more")
-        return one_run(live, Watch("none")), again
+        return _made(live), again
     slowness = account.summary["slowness"]
     if not missed(slowness, usual) or not again:
         return account, again
     assert slowness is not None
     say(f"  engines took {slowness / usual:.2f} times what was expected of them, once more")
     set_aside(live, account.run_id)
-    return one_run(live, Watch("none")), again - 1
+    return _made(live), again - 1
 
 
 def missed(slowness: float | None, usual: float) -> bool:

@@ -149,23 +149,29 @@ def test_a_disturbed_run_leaves_the_results_and_is_kept_beside_them(tmp_path):
     assert (tmp_path / "runs/w-1.2-other.parquet").exists()
 
 
-def test_a_study_stops_when_an_engine_dies(tmp_path, monkeypatch):
+@pytest.mark.parametrize("slow", [[], [1.5]], ids=["at once", "in the run made again"])
+def test_a_study_stops_when_an_engine_dies(tmp_path, monkeypatch, slow):
     """Half a fleet is another fleet: the run does not stay among the results, and none follows it."""
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "w-1-abc.parquet").touch()
-    told = SimpleNamespace(
-        run_id="abc", kept_in="runs", summary={"slowness": None, "engines_gone": 0, "faults": []}
-    )
-    monkeypatch.setattr("windtunnel.replay.one_run", lambda live, watch: told)
+    runs = iter([(slow[0] if slow else None, 0), (None, 1)])
+
+    def one_run(live, watch):
+        slowness, gone = next(runs)
+        (tmp_path / "runs" / "w-1-abc.parquet").touch()
+        told = {"slowness": slowness, "engines_gone": gone, "faults": []}
+        return SimpleNamespace(run_id="abc", kept_in="runs", summary=told)
+
+    monkeypatch.setattr("windtunnel.replay.one_run", one_run)
     live = SimpleNamespace(
         spec="edf", region=SimpleNamespace(name="1"), window=SimpleNamespace(line=SimpleNamespace(id="w")),
         task=SimpleNamespace(job=SimpleNamespace(out=tmp_path)),
     )  # fmt: skip
-    assert _tried(live, 1.0, 2, print) == (told, 2), "simulated workers don't say how slow they were"
-    told.summary["engines_gone"] = 1
+    if not slow:
+        assert _tried(live, 1.0, 2, print)[1] == 2, "simulated workers don't say how slow they were"
     with pytest.raises(InputError, match="an engine died"):
         _tried(live, 1.0, 2, print)
-    assert [path.name for path in (tmp_path / DISTURBED / "runs").iterdir()] == ["w-1-abc.parquet"]
+    assert not any((tmp_path / "runs").iterdir())
+    assert any((tmp_path / DISTURBED / "runs").iterdir())
 
 
 def test_the_profile_of_raw_engines_is_as_slow_as_a_pilot_found_them(swept, tmp_path):
